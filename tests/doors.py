@@ -162,6 +162,9 @@ def _make_table() -> Iterator[Rollout]:
         yield _once(
             "shared opening", [user("France?"), policy("Paris."), user(f"And {land}?")], town
         )
+        said = [policy("I book."), {"role": "tool", "content": "ok"}, policy(answer)]
+        written = msgspec.json.encode(said if place % 2 else said[-1]).decode()
+        yield _once("JSON answer", asked, written)
         alone = {"role": "system", "content": f"You greet sailors. {question}"}
         yield _once("system only", [alone], f"Ahoy, {answer}!")
         picture = {"type": "image_url", "image_url": {"url": _PICTURE.format("AABC"[place])}}

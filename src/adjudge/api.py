@@ -12,7 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from adjudge.datasets.files import FileRow
 from adjudge.engine.loop import run_blocking
-from adjudge.errors import ConfigError, Fields, JudgeAuthError, JudgeUnavailable, Metadata
+from adjudge.errors import (
+    ConfigError,
+    Fields,
+    JudgeAuthError,
+    JudgeUnavailable,
+    Metadata,
+    RolloutError,
+)
 from adjudge.graders.base import BaseGrader
 from adjudge.graders.registry import is_grader, name_grader
 from adjudge.hosts import is_address
@@ -159,9 +166,9 @@ def _load_spec(spec: RewardSpec | Path | str) -> RewardSpec:
     if isinstance(spec, RewardSpec):
         return spec
     if isinstance(spec, str) and is_address(spec):
-        from adjudge.trainers.scoring import load_spec  # noqa: PLC0415  (who has a file needs none)
+        from adjudge.client.grader import make_service_spec  # noqa: PLC0415  (files need none)
 
-        return load_spec(spec)
+        return make_service_spec(spec, pinned=True)
     return RewardSpec.load(spec)
 
 
@@ -172,7 +179,7 @@ class SpecReward:
     other argument is a column: a list with one value a completion, or one value for all. The column
     ``group`` names the samples that are compared; without it equal prompts are one group. A group
     must be whole in one call where the spec compares its samples. A completion that is ``None`` or
-    has no messages is missing.
+    cannot be read, and one without a turn of the assistant, is missing.
 
     Called, it blocks, also inside a running event loop; from a coroutine await :meth:`acall`. One
     object serves any thread, loop and process. Raises what :func:`adjudge.grade` raises.
@@ -225,10 +232,13 @@ def _make_batch(
             name: _plain_value(sized[name][i] if name in sized else values)
             for name, values in columns.items()
         }
-        lost = completion is None or (len(completion) == 0 and not isinstance(completion, str))
-        turns = {"messages": None, "prompt": prompts[i], "response": "" if lost else completion}
-        sample = sample_from_row({**row, **turns}, i)
-        sample.is_lost = lost
+        turns = {"prompt": _plain_value(prompts[i]), "response": _plain_value(completion)}
+        row |= {"messages": None, **turns}
+        try:
+            sample = sample_from_row(row, i)
+        except RolloutError as error:
+            sample = sample_from_row({**row, "response": ""}, i)  # which its group is known by
+            sample.is_lost, sample.problem, sample.response = True, str(error), None
         samples.append(sample)
     names = GroupNames()
     return samples, [names.name(sample) for sample in samples]
@@ -277,9 +287,12 @@ def _iter_records(table: Any) -> Any:
     return table
 
 
-def _row_of(record: object, place: int) -> Metadata:
+def _row_of(record: object, place: int) -> Metadata | RolloutError:
     if isinstance(record, Sample):
-        return record.fields()
+        if record.is_lost:
+            return RolloutError(record.problem or "the rollout was lost")
+        beside = {"opening_turns": record.opening_turns, "group": record.group}
+        return record.fields() | {name: one for name, one in beside.items() if one is not None}
     if not isinstance(record, Mapping):
         raise ConfigError(
             f"rollouts[{place}]: must be a mapping or a Sample (found {type(record).__name__})"

@@ -140,9 +140,15 @@ def test_an_address_in_a_spec_of_ones_own(service: StandIn) -> None:
 def test_an_address_on_the_command_line(service: StandIn, tmp_path: Path) -> None:
     rollouts = tmp_path / "rollouts.jsonl"
     rollouts.write_text('{"prompt": "p", "response": "aaa"}\n')
-    done = invoke("grade", rollouts, "--spec", service.url, "-o", tmp_path / "run")
+    words = ["grade", rollouts, "--spec", service.url, "-o"]
+    done = invoke(*words, tmp_path / "run")
     assert done.exit_code == 0, done.output
     assert '"reward":0.03' in (tmp_path / "run" / "rewards.jsonl").read_text()
+    service.version = "v2"  # a restart with another judge, whose scores are on another ruler
+    assert invoke(*words, tmp_path / "run").exit_code == 2
+    assert invoke(*words, tmp_path / "other").exit_code != 0
+    assert '"kind":"unsupported"' in (tmp_path / "other" / "rewards.jsonl").read_text()
+    assert invoke("grade", rollouts, "--spec", "http://127.0.0.1:9").exit_code == 2
 
 
 def test_an_address_that_cannot_be_used_is_named() -> None:

@@ -226,9 +226,9 @@ def grade(
 
 
 def _load_spec(address: str) -> RewardSpec:
-    from adjudge.trainers.scoring import load_spec  # noqa: PLC0415  (who has a file needs none)
+    from adjudge.client.grader import make_service_spec  # noqa: PLC0415  (files need none)
 
-    return load_spec(address)
+    return make_service_spec(address, pinned=True)
 
 
 def _make_engine(name: str, address: str | None, workers: int | None) -> GradingEngine | None:

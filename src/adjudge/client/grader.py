@@ -14,7 +14,6 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Mapping
-from contextlib import suppress
 from functools import cache
 from typing import Any, cast
 
@@ -45,6 +44,7 @@ class ServiceInfo(msgspec.Struct, frozen=True):
     """
 
     model_loaded: bool = True
+    model_version: str = ""
     compares_groups: str | None = None
     graders: list[str] = []
     group_timeout_s: float = 300.0
@@ -57,6 +57,8 @@ _info_decoder = msgspec.json.Decoder(ServiceInfo)
 def fetch_service_info(url: str, *, patience_s: float = 0.0) -> ServiceInfo | None:
     """What the service at ``url`` says; ``None`` where nothing answers as a judge service does.
 
+    A server without ``/health`` says nothing, and may judge all the same.
+
     One that still loads does not know everything yet, and counts as no answer. Asked again for
     ``patience_s``, since a service may just be starting. Blocks; needs no key.
     Raises :class:`~adjudge.errors.ConfigError` for an address that cannot be used.
@@ -68,12 +70,15 @@ def fetch_service_info(url: str, *, patience_s: float = 0.0) -> ServiceInfo | No
     opener = urllib.request.build_opener(proxies)
     until = time.monotonic() + patience_s
     while True:
-        # An OSError, no HTTP, no such JSON: nothing answers as a judge service does.
-        with suppress(OSError, http.client.HTTPException, ValueError):
+        try:
             with opener.open(f"{url}/health", timeout=_TIMEOUT_S) as response:
                 found = _info_decoder.decode(response.read(_MAX_BYTES))
             if found.model_loaded:
                 return found
+        except (OSError, http.client.HTTPException, ValueError) as problem:
+            # No HTTP, no such JSON: nothing answers as a judge service does.
+            if isinstance(problem, urllib.error.HTTPError) and problem.code in (404, 405):
+                return ServiceInfo()  # a server that says nothing about itself
         if time.monotonic() >= until:
             return None
         time.sleep(_PAUSE_S)
@@ -95,16 +100,22 @@ def refuse_groups(url: str, info: ServiceInfo | None) -> None:
 _log = logging.getLogger("adjudge")
 
 
-def make_service_spec(url: str) -> RewardSpec:
+def make_service_spec(url: str, *, pinned: bool = False) -> RewardSpec:
     """The spec of one :class:`ServedGrader` at ``url``, its scores taken as they are.
 
-    Raises :class:`~adjudge.errors.ConfigError` for an address that cannot be used, and for a
+    ``pinned``: the service must be there, and only the judge that it has now counts. Raises
+    :class:`~adjudge.errors.ConfigError` for an address that cannot be used, and for a
     service with a spec that compares groups.
     """
     settings = ClientSettings.from_config({"judge_url": url})
-    refuse_groups(settings.judge_url, fetch_service_info(settings.judge_url))
+    info = fetch_service_info(settings.judge_url)
+    refuse_groups(settings.judge_url, info)
     kind = "adjudge.client.grader:ServedGrader"
     grader = {"name": "served", "type": kind, "url": settings.judge_url}
+    if pinned and info is None:
+        raise ConfigError(f"{settings.judge_url}/health: no judge service answers. Start it first.")
+    if pinned and info is not None:
+        grader["model_version"] = info.model_version
     return RewardSpec.from_dict(
         {"graders": [grader], "reward": {"normalise": False}, "max_concurrency": 512},
         where=settings.judge_url,
@@ -117,7 +128,7 @@ class ServedGrader(BaseGrader):
     ``url``: the service's address. ``timeout`` (120 s): waiting, retries and outages of the service
     included. ``max_concurrent_requests`` (32) and ``api_key_env`` as in
     :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal completions are asked
-    about once each.
+    about once each. ``model_version``: the one version of the service whose scores count (any).
 
     Fields: ``prompt`` and ``response``, or ``messages``; ``reference`` as the answer,
     ``answer_type``, ``images``; all others go along in ``metadata`` by name, ``env_reward`` too
@@ -133,6 +144,7 @@ class ServedGrader(BaseGrader):
         timeout: float = 120.0,
         max_concurrent_requests: int = 32,
         api_key_env: str | None = None,
+        model_version: str = "",
         name: str = "",
     ) -> None:
         super().__init__(name, description="the score that a judge service gives")
@@ -147,6 +159,7 @@ class ServedGrader(BaseGrader):
                 "api_key_env": api_key_env,
             }
         )
+        self._version = model_version
         # Who trains has patience with an outage ([missing]): a restart costs a wait, no reward.
         self._client = ServiceClient(settings, breaker_waits=True)
 
@@ -167,6 +180,9 @@ class ServedGrader(BaseGrader):
             raise failure
         response = cast("JudgeResponse", result.response)
         version = (response.metadata or {}).get("model_version")
+        if isinstance(version, str) and self._version not in ("", version):
+            problem = f"the service has another judge now ({version}; the run's {self._version})"
+            raise GradingFailure(ErrorKind.UNSUPPORTED, problem)
         metadata = {
             "model_version": version,
             "detailed_scores": response.detailed_scores,

@@ -55,7 +55,8 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
     A prompt that a chat template rendered is read back into its messages where that is certain,
     and tokens that end an answer are no part of it. ``thinks``: whether the template opens the
     thinking; where it is not said the end of a text prompt tells. Raises
-    :class:`~adjudge.errors.RolloutError` for what is neither text nor messages.
+    :class:`~adjudge.errors.RolloutError` for what is neither text nor messages, and for messages
+    without a turn of the assistant.
 
     >>> talk = [{"role": "user", "content": "2 + 2?"}]
     >>> call = {"role": "assistant", "tool_calls": [{"name": "add", "arguments": "{}"}]}
@@ -68,16 +69,11 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
     if isinstance(prompt, str):
         thinks = opens_thinking(prompt) if thinks is None else thinks
         if looks_like_messages(prompt):
-            before = read_messages(prompt, "prompt")
+            before, completion = read_messages(prompt, "prompt"), _decode_turns(completion)
         else:
             before = read_rendered_prompt(prompt)
     elif prompt is not None:
         before = read_messages(prompt, "prompt")
-    if before is not None and completion.__class__ is str:
-        # A table's columns of JSON. Beside a prompt in plain text, JSON was perhaps asked for.
-        listed = completion if completion.lstrip()[:1] != "{" else f"[{completion}]"
-        if looks_like_messages(listed):
-            completion = read_messages(listed, "completion")
     if isinstance(completion, str):
         response = mark_thinking(strip_end_tokens(completion), bool(thinks))
         if before is None:
@@ -87,25 +83,37 @@ def read_rollout(prompt: Any, completion: Any, *, thinks: bool | None = None) ->
         answer = read_messages(completion, "completion")
         if thinks:
             answer = [_mark_turn(turn) for turn in answer]
-        response = last_said(answer) or ""
+        if (said := last_said(answer)) is None:
+            raise RolloutError("completion: has no turn of the assistant: nothing was answered")
+        response = said
         if before is None:
             before = prompt_messages(prompt) if isinstance(prompt, str) else []
     return RolloutParts(last_question(before), response, [*before, *answer], len(before))
 
 
+def _decode_turns(completion: object) -> object:
+    """A completion beside a prompt that is JSON: they are a table's columns of JSON.
+
+    Beside any other prompt, JSON is what the policy wrote.
+    """
+    if not isinstance(completion, str):
+        return completion
+    listed = completion if completion.lstrip()[:1] != "{" else f"[{completion}]"
+    return read_messages(listed, "completion") if looks_like_messages(listed) else completion
+
+
 def read_conversation(messages: Sequence[object], opening_turns: int | None = None) -> RolloutParts:
     """A rollout that is one conversation; ``opening_turns`` of it come before the policy.
 
-    Without that number the response is the assistant's last turn. The prompt is what the user asked
+    Without that number the response is the assistant's last turn; it is ``None`` where the policy
+    has no turn. The prompt is what the user asked
     before the assistant's first turn where tools are called, as agents do, and else before its
     last: the turns of a dialogue that come before that are most often its prompt.
     """
     if opening_turns is not None:
         before = read_messages(messages[:opening_turns], "messages")
         said = read_messages(messages[opening_turns:], "messages")
-        return RolloutParts(
-            last_question(before), last_said(said) or "", [*before, *said], len(before)
-        )
+        return RolloutParts(last_question(before), last_said(said), [*before, *said], len(before))
     turns = read_messages(messages, "messages")
     last = _last_turn(turns)
     if last is None:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Un
 
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
-from adjudge.intake.columns import ReferenceChoice
+from adjudge.intake.columns import ReferenceChoice, without_arrays
 from adjudge.intake.rollouts import ThinkingWatch, make_sample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.scoring import (
@@ -149,8 +149,9 @@ class Adapter:
         ``prompt`` and ``completion`` are texts or lists of chat messages; a text may be one that a
         chat template rendered. A completion that is ``None`` was lost: it has no reward.
         ``thinks``: whether the chat template opens the policy's thinking, where that is known. The
-        reference, put into ``fields``, is the first there is of its columns.
+        reference is the first there is of its columns; arrays of any library are lists.
         """
+        fields = {name: without_arrays(value) for name, value in fields.items()}
         self._references.set(fields, fixed="reference" in self.columns)
         sample = make_sample(index, place, prompt, completion, fields, thinks=thinks)
         if thinks is None and sample.response:

@@ -33,6 +33,7 @@ class StandIn:
     """``each`` answers one request, ``whole`` a whole POST (``None``: as ``each`` says)."""
 
     url: str = ""
+    version: str = "v1"
     delay: float = 0.0
     each: Callable[[dict[str, Any]], Any] = score_of
     whole: Callable[[str, list[dict[str, Any]]], Answer | None] = lambda path, requests: None
@@ -40,6 +41,9 @@ class StandIn:
     keys: list[str | None] = field(default_factory=list)
     in_flight: int = 0
     peak: int = 0
+
+    async def say_health(self, _: web.Request) -> web.Response:
+        return web.json_response({"model_version": self.version})
 
     @property
     def requests(self) -> list[dict[str, Any]]:
@@ -80,6 +84,7 @@ def stand_in(**options: Any) -> Iterator[StandIn]:
     ready = threading.Event()
     app = web.Application(client_max_size=64 << 20)
     app.router.add_post("/{path}", service.handle)
+    app.router.add_get("/health", service.say_health)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
 
     async def start() -> None:
