@@ -82,6 +82,20 @@ def result(text: str, number: int = 0) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": f"call_{number}", "content": text}
 
 
+def write_blocks(turn: dict[str, Any]) -> dict[str, Any]:
+    """A message in Anthropic's form."""
+    if turn["role"] == "tool":
+        given = {"tool_use_id": turn["tool_call_id"], "content": turn["content"]}
+        return user([{"type": "tool_result", **given}])
+    text = turn["content"]
+    blocks = [{"type": "text", "text": text}] if isinstance(text, str) else text or []
+    calls = [
+        {"type": "tool_use", "id": one["id"], "name": one["function"]["name"], "input": {}}
+        for one in turn.get("tool_calls", ())
+    ]
+    return {**turn, "content": [*blocks, *calls]} if not calls else policy([*blocks, *calls])
+
+
 def render(messages: Talk, opens: bool = False) -> str:
     """A prompt as ChatML, at whose end the template may open the thinking."""
     said = [(one["role"], content_text(one["content"])) for one in messages]
@@ -189,6 +203,7 @@ _NO_IDS = {
 }
 _WORDS = {"tool call last": "a text has no calls", "simulated user": "a text is the policy's alone"}
 _TEXT = {**_WORDS, "images": "a text has none"}
+_LABEL = _TEXT | {"several columns": "its label is the one column"}
 _CHAT = {"rendered ChatML": "its prompts are messages"}
 _BLIND = {"images": "the policy that stands in sees none"}
 _BARE = "prompts are decoded without the special tokens that say whose turn each is"
@@ -211,8 +226,11 @@ CELLS_THAT_CANNOT_BE: dict[str, dict[str, str]] = {
     "verl, tokens": _TEXT,
     "verifiers": _NO_IDS | _CHAT,
     "the service": _NO_IDS,
+    "the service, Anthropic's messages": _NO_IDS,
+    "the service, /slime": _LABEL,
+    "the service, /get_reward": _LABEL,
     "slime": _TEXT,
-    "OpenRLHF": _TEXT | {"several columns": "its label is the one column"},
+    "OpenRLHF": _LABEL,
     "AReaL": _WORDS,
     "ms-swift": _NO_IDS | _WORDS | _CHAT,
     "SkyRL": _NO_IDS | _WORDS | _CHAT,

@@ -19,6 +19,8 @@ from tests.unit.test_slime_adapter import Sample as SlimeSample, Status, argumen
 from adjudge import grade, make_reward
 from adjudge.client.grader import fields_to_request
 from adjudge.rollouts.samples import sample_from_row
+from adjudge.service.formats import Format, OpenRLHF, Slime
+from adjudge.service.requests import check_request
 from adjudge.service.spec_backend import request_to_sample
 from adjudge.trainers import openrlhf, roll, skyrl
 from adjudge.trainers.recorder import FlightRecorder
@@ -63,10 +65,49 @@ def give_function(rollouts: list[Rollout]) -> list[Sample]:
     return found
 
 
+# --- the service ----------------------------------------------------------------------------------
+
+
+def receive(request: JudgeRequest) -> Sample:
+    arrived = msgspec.json.decode(msgspec.json.encode(request), type=JudgeRequest)
+    check_request(arrived, 999)
+    return request_to_sample(arrived)
+
+
 def give_service(rollouts: list[Rollout]) -> list[Sample]:
-    requests = [fields_to_request(one.fields()) for one in give_function(rollouts)]
-    bodies = map(msgspec.json.encode, requests)
-    return [request_to_sample(msgspec.json.decode(one, type=JudgeRequest)) for one in bodies]
+    return [receive(fields_to_request(one.fields())) for one in give_function(rollouts)]
+
+
+def give_blocks(rollouts: list[Rollout]) -> list[Sample]:
+    """Conversations in Anthropic's form, and nothing beside them."""
+    return [
+        receive(
+            JudgeRequest(
+                *(None, "", one.reference),
+                metadata={"opening_turns": len(one.before)},
+                messages=list(map(doors.write_blocks, one.talk)),
+            )
+        )
+        for one in rollouts
+    ]
+
+
+def give_format(form: Format, make: Any) -> Any:
+    """A trainer's request at its own path, of which the label is the one column."""
+
+    def give(rollouts: list[Rollout]) -> list[Sample]:
+        bodies = [msgspec.json.encode(make(one, one.columns["answer"])) for one in rollouts]
+        return [receive(request) for body in bodies for request in form.requests(body)]
+
+    return give
+
+
+def slime_body(one: Rollout, label: Any) -> dict[str, Any]:
+    return {"prompt": one.rendered, "response": one.text, "label": label}
+
+
+def openrlhf_body(one: Rollout, label: Any) -> dict[str, Any]:
+    return {"query": [one.rendered + one.text], "prompts": [one.rendered], "labels": [label]}
 
 
 # --- TRL ------------------------------------------------------------------------------------------
@@ -247,6 +288,9 @@ DOORS = [
     Door("a file", give_file, "is_plain"),
     Door("make_reward", give_function, "is_plain"),
     Door("the service", give_service, "is_plain"),
+    Door("the service, Anthropic's messages", give_blocks, "is_plain"),
+    Door("the service, /slime", give_format(Slime(), slime_body), "is_text"),
+    Door("the service, /get_reward", give_format(OpenRLHF(), openrlhf_body), "is_text"),
     Door("TRL, chats", doors.by_template(give_chats), finish=True),
     Door("TRL, texts", doors.by_template(give_texts), "is_text", finish=True),
     Door("TRL, messages of rollout_func", give_messages, "is_plain"),

@@ -275,7 +275,8 @@ def test_nemo_gyms_group_is_named_by_id_and_attempt() -> None:
     status, answer, [request] = ask(NemoGym(), sent)
     assert (status, answer) == (200, {**sent, "reward": 4.0})
     assert isinstance(request, GroupRequest)
-    assert (request.group_id, request.request_id, request.metadata) == ("g#2", "3", None)
+    assert (request.group_id, request.request_id) == ("g#2", "3")
+    assert request.metadata == {"opening_turns": 1}
 
 
 def test_nemo_gyms_mark_has_a_name_and_takes_the_place_at_its_path() -> None:
