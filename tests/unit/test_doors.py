@@ -24,6 +24,7 @@ from adjudge.service.requests import check_request
 from adjudge.service.spec_backend import request_to_sample
 from adjudge.trainers import openrlhf, roll, skyrl
 from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.scoring import Scorer
 from adjudge.types import Sample
 from adjudge.wire import JudgeRequest
 
@@ -203,7 +204,8 @@ def each(give: Any) -> Any:
 
 def give_slime(one: Rollout) -> None:
     status = Status.TRUNCATED if one.finish == "length" else Status.COMPLETED
-    sample = SlimeSample(one.text, prompt=one.rendered, status=status, metadata={**one.columns})
+    row = {"prompt": one.rendered, "metadata": {**one.columns}, "group_index": None}
+    sample = SlimeSample(one.text, status=status, **row)
     asyncio.run(make_reward(SPEC, trainer="slime")(arguments(), sample))
 
 
@@ -310,6 +312,24 @@ DOORS = [
 @pytest.mark.parametrize(("door", "stratum"), doors.list_cells(DOORS))
 def test_a_sample_is_the_same_through_every_door(door: Door, stratum: str) -> None:
     doors.check_cell(door, stratum)
+
+
+ALONE = ("slime", "OpenRLHF", "AReaL", "SkyRL", "ROLL", "tinker-cookbook")
+
+
+@pytest.mark.parametrize("door", [one for one in DOORS if one.name in ALONE], ids=lambda x: x.name)
+def test_a_group_that_nobody_names_is_that_of_all_before_the_policy(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, ask = list[str](), Scorer.grade
+
+    async def keep(self: Any, samples: Any, given: Any, **more: Any) -> Any:
+        groups.extend(given)
+        return await ask(self, samples, given, **more)
+
+    monkeypatch.setattr(Scorer, "grade", keep)
+    door.give(doors.TABLE["system only"])  # of which the first two have one prompt
+    assert [*map(groups.index, groups)] == [0, 0, 2, 3]
 
 
 def test_every_cell_is_tested_or_cannot_be() -> None:
