@@ -81,10 +81,9 @@ def test_no_address_of_an_image_goes_to_a_judge_that_would_fetch_it(part: dict[s
             check_request(request, 100)
         assert refused.value.status == 422
     fine = [{"type": "image_url", "image_url": PIXEL}]
-    odd = {"query": [{"type": ["odd"]}, {"url": "http://a"}]}
-    check_request(
-        JudgeRequest("p", "c", None, None, None, odd, [{"role": "user", "content": fine}]), 100
-    )
+    check_request(JudgeRequest("p", "c", messages=[{"role": "user", "content": fine}]), 100)
+    odd = {"query": [*fine, {"type": ["odd"]}, {"url": "http://a"}]}
+    check_request(JudgeRequest("p", "c", metadata=odd), 100)
 
 
 @pytest.mark.parametrize(
