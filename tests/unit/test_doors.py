@@ -79,18 +79,13 @@ def give_service(rollouts: list[Rollout]) -> list[Sample]:
     return [receive(fields_to_request(one.fields())) for one in give_function(rollouts)]
 
 
-def give_blocks(rollouts: list[Rollout]) -> list[Sample]:
-    """Conversations in Anthropic's form, and nothing beside them."""
-    return [
-        receive(
-            JudgeRequest(
-                *(None, "", one.reference),
-                metadata={"opening_turns": len(one.before)},
-                messages=list(map(doors.write_blocks, one.talk)),
-            )
-        )
-        for one in rollouts
-    ]
+def give_dumps(rollouts: list[Rollout]) -> list[Sample]:
+    """Conversations in LangChain's form, and no text beside them."""
+    found = []
+    for one in rollouts:
+        opening, talk = {"opening_turns": len(one.before)}, list(map(doors.dump_message, one.talk))
+        found.append(receive(JudgeRequest(None, "", one.reference, None, None, opening, talk)))
+    return found
 
 
 def give_format(form: Format, make: Any) -> Any:
@@ -104,7 +99,7 @@ def give_format(form: Format, make: Any) -> Any:
 
 
 def slime_body(one: Rollout, label: Any) -> dict[str, Any]:
-    return {"prompt": one.rendered, "response": one.text, "label": label}
+    return {"prompt": one.posted, "response": one.text, "label": label}
 
 
 def openrlhf_body(one: Rollout, label: Any) -> dict[str, Any]:
@@ -204,8 +199,7 @@ def each(give: Any) -> Any:
 
 def give_slime(one: Rollout) -> None:
     status = Status.TRUNCATED if one.finish == "length" else Status.COMPLETED
-    row = {"prompt": one.rendered, "metadata": {**one.columns}, "group_index": None}
-    sample = SlimeSample(one.text, status=status, **row)
+    sample = SlimeSample(one.text, None, None, None, one.rendered, None, {**one.columns}, status)
     asyncio.run(make_reward(SPEC, trainer="slime")(arguments(), sample))
 
 
@@ -290,7 +284,7 @@ DOORS = [
     Door("a file", give_file, "is_plain"),
     Door("make_reward", give_function, "is_plain"),
     Door("the service", give_service, "is_plain"),
-    Door("the service, Anthropic's messages", give_blocks, "is_plain"),
+    Door("the service, LangChain's messages", give_dumps, "is_plain"),
     Door("the service, /slime", give_format(Slime(), slime_body), "is_text"),
     Door("the service, /get_reward", give_format(OpenRLHF(), openrlhf_body), "is_text"),
     Door("TRL, chats", doors.by_template(give_chats), finish=True),

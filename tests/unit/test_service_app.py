@@ -126,23 +126,15 @@ def test_a_format_answers_in_its_own_words() -> None:
     assert asked("/words", ["deep"])[0] == 400
 
 
-ODD = [{"role": "user", "content": "2 + 2?"}, {"role": "wizard", "spell": "4"}]
-ROW = {"responses_create_params": {"input": "2 + 2?"}, "response": {"output": ODD}}
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        ("/judge", {**ONE, "messages": ODD}),
-        ("/batch_judge", {"requests": [ONE, {**ONE, "messages": ODD}]}),
-        ("/group_judge", {**GROUP, "messages": ODD}),
-        ("/verify", ROW),
-    ],
-)
-def test_messages_that_cannot_be_read_are_refused_with_their_keys(path: str, value: Any) -> None:
-    status, body, _ = asked(path, value, formats=[NemoGym()])
-    assert (status, body["error"]["kind"]) == (422, "invalid_input")
-    assert ".1.role: must be a known one (found keys role, spell" in body["error"]["message"]
+def test_messages_that_cannot_be_read_are_refused_with_their_keys() -> None:
+    odd = [{"role": "user", "content": "2 + 2?"}, {"role": "wizard", "spell": "4"}]
+    row = {"responses_create_params": {"input": "2 + 2?"}, "response": {"output": odd}}
+    batch = {"requests": [ONE, {**ONE, "messages": odd}]}
+    given = {"/judge": batch["requests"][1], "/batch_judge": batch, "/verify": row}
+    for path, value in {**given, "/group_judge": {**GROUP, "messages": odd}}.items():
+        status, body, _ = asked(path, value, formats=[NemoGym()])
+        assert (status, body["error"]["kind"]) == (422, "invalid_input")
+        assert ".1.role: must be a known one (found keys role, spell" in body["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/judge", "/health", "/words", "own"])
