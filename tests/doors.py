@@ -56,6 +56,7 @@ class Rollout:
         self.text = f"{self.written}{self.end}"
         self.rendered = render(self.before, self.opens)
         self.shown: Any = self.rendered if self.is_rendered else self.before
+        self.posted: Any = self.rendered if self.opens else self.shown
         # What doors may ask for: one turn of words; thinking that messages show; turns that no
         # tool said; an end that the tokens show.
         self.is_text = self.written is not None
@@ -80,6 +81,12 @@ def call(name: str, argument: str, number: int = 0) -> dict[str, Any]:
 
 def result(text: str, number: int = 0) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": f"call_{number}", "content": text}
+
+
+def dump_message(turn: dict[str, Any]) -> dict[str, Any]:
+    """A message as LangChain writes it."""
+    kind = {"user": "human", "assistant": "ai"}.get(turn["role"], turn["role"])
+    return {"type": kind, "data": {key: one or "" for key, one in turn.items() if key != "role"}}
 
 
 def render(messages: Talk, opens: bool = False) -> str:
@@ -192,6 +199,7 @@ _NO_IDS = {
 }
 _WORDS = {"tool call last": "a text has no calls", "simulated user": "a text is the policy's alone"}
 _TEXT = {**_WORDS, "images": "a text has none"}
+_ONE = {"several columns": "its label is the one column"}
 _CHAT = {"rendered ChatML": "its prompts are messages"}
 _BLIND = {"images": "the policy that stands in sees none"}
 _BARE = "prompts are decoded without the special tokens that say whose turn each is"
@@ -214,8 +222,11 @@ CELLS_THAT_CANNOT_BE: dict[str, dict[str, str]] = {
     "verl, tokens": _TEXT,
     "verifiers": _NO_IDS | _CHAT,
     "the service": _NO_IDS,
+    "the service, LangChain's messages": _NO_IDS,
+    "the service, /slime": _ONE | _WORDS,
+    "the service, /get_reward": _ONE | _TEXT,
     "slime": _TEXT,
-    "OpenRLHF": _TEXT | {"several columns": "its label is the one column"},
+    "OpenRLHF": _ONE | _TEXT,
     "AReaL": _WORDS,
     "ms-swift": _NO_IDS | _WORDS | _CHAT,
     "SkyRL": _NO_IDS | _WORDS | _CHAT,

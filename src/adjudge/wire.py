@@ -35,8 +35,9 @@ class JudgeRequest(msgspec.Struct, omit_defaults=True):
     ``answer`` is the reference, any JSON value, and reaches the graders as it was sent; ``null`` is
     no reference. ``answer_type`` says how to compare with it (``NUMBER``, ``MULTIPLE_CHOICE``, …).
     ``metadata`` holds further fields of the sample by name; ``messages`` an agent's whole
-    conversation; ``images`` base64 or ``data:`` URIs, never addresses. ``request_id`` comes back
-    with the response.
+    conversation in any maker's form, of which the first ``opening_turns`` (of ``metadata``) are the
+    prompt's; ``images`` base64 or ``data:`` URIs, never addresses. ``request_id`` comes back with
+    the response.
     """
 
     prompt: str | None

@@ -34,6 +34,10 @@ def is_picture(image: Any) -> bool:
     return bool(found)
 
 
+def is_message(value: Any) -> bool:
+    return isinstance(value, dict) and {"role", "content"} <= value.keys()
+
+
 FIELDS: dict[str, Callable[[Any], bool]] = {
     "prompt": lambda v: v is None or isinstance(v, str),
     "completion": lambda v: isinstance(v, str),
@@ -41,7 +45,7 @@ FIELDS: dict[str, Callable[[Any], bool]] = {
     "answer_type": lambda v: v is None or isinstance(v, str),
     "request_id": lambda v: v is None or isinstance(v, str),
     "metadata": lambda v: v is None or isinstance(v, dict),
-    "messages": lambda v: v is None or (isinstance(v, list) and all(type(m) is dict for m in v)),
+    "messages": lambda v: v is None or (isinstance(v, list) and all(map(is_message, v))),
     "images": lambda v: v is None or (isinstance(v, list) and all(map(is_picture, v))),
 }
 

@@ -11,8 +11,10 @@ import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import msgspec
@@ -31,13 +33,22 @@ SETTINGS = {"port": 0, "max_body_mb": 0.2}
 Send = Callable[[socket.socket], None]
 
 
-@pytest.fixture(scope="module")
-def service() -> Iterator[RunningService]:
-    command = [sys.executable, BACKEND, msgspec.json.encode(SETTINGS).decode(), "impatient"]
+@contextmanager
+def started(
+    settings: dict[str, Any], *words: str, shell: Sequence[str] = ()
+) -> Iterator[RunningService]:
+    chosen = msgspec.json.encode(settings).decode()
+    command = [*shell, sys.executable, BACKEND, chosen, *words]
     with (
         mock.patch.dict(os.environ, {"JUDGE_MODEL_API_KEY": KEY}),
         start_service_process(command) as (running, _),
     ):
+        yield running
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[RunningService]:
+    with started(SETTINGS, "impatient") as running:
         yield running
 
 
@@ -230,20 +241,8 @@ def test_a_bad_item_is_named(service: RunningService) -> None:
 
 
 def test_what_is_refused_leaves_no_trace_in_the_log(tmp_path: Path) -> None:
-    settings = msgspec.json.encode(SETTINGS).decode()
-    words = [
-        "sh",
-        "-c",
-        f'exec "$@" 2> {tmp_path / "log"}',
-        "sh",
-        sys.executable,
-        BACKEND,
-        settings,
-    ]
-    with (
-        mock.patch.dict(os.environ, {"ADJUDGE_SERVICE_KEY": KEY}),
-        start_service_process(words) as (running, _),
-    ):
+    shell = ["sh", "-c", f'exec "$@" 2> {tmp_path / "log"}', "sh"]
+    with started(SETTINGS, shell=shell) as running:
         for name in ("two hosts", "garbage behind a request", "garbage behind two"):
             answer(running.port, *HOSTILE[name][1])
     assert "Traceback" not in (tmp_path / "log").read_text()
@@ -331,11 +330,7 @@ MANY = {
 @pytest.fixture(scope="module")
 def roomy() -> Iterator[RunningService]:
     """With the sizes that a service has by default."""
-    command = [sys.executable, BACKEND, '{"port": 0}']
-    with (
-        mock.patch.dict(os.environ, {"JUDGE_MODEL_API_KEY": KEY}),
-        start_service_process(command) as (running, _),
-    ):
+    with started({"port": 0}) as running:
         yield running
 
 

@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,11 +89,8 @@ def test_a_client_that_leaves_takes_its_work_along(words: tuple[str, ...]) -> No
 
 
 def metrics(url: str) -> str:
-    async def get() -> str:
-        async with aiohttp.ClientSession() as session, session.get(f"{url}/metrics") as response:
-            return await response.text()
-
-    return asyncio.run(get())
+    with urllib.request.urlopen(f"{url}/metrics") as response:
+        return str(response.read().decode())
 
 
 def test_the_drain_answers_what_was_accepted_and_refuses_the_rest() -> None:

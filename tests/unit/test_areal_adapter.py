@@ -50,7 +50,7 @@ def logged(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, float]]:
     modules: dict[str, dict[str, Any]] = {
         "areal": {
             "workflow_context": SimpleNamespace(
-                stat_scope=lambda: "rollout", get=lambda: SimpleNamespace(task_id=3)
+                stat_scope=lambda: "rollout", get=lambda: SimpleNamespace(task_id=None)
             )
         },
         "areal.utils": {"stats_tracker": SimpleNamespace(get=lambda _: tracker)},

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from tests.refusals import refuses
@@ -17,8 +16,6 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.service.spec_backend import SpecBackend
 from adjudge.service.user_backend import load_backend
 from adjudge.wire import JudgeRequest, JudgeResponse
-
-T = TypeVar("T")
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"0" * 13).decode()
 OWN = """
@@ -68,10 +65,6 @@ JUDGED = {
     ],
     "judges": {"main": {"type": "scripted", "function": "own_service:judge"}},
 }
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
 
 
 @pytest.fixture
@@ -231,7 +224,7 @@ def test_a_backend_is_loaded_from_a_spec_file(beside: Path) -> None:
         finally:
             await loaded.aclose()
 
-    assert run(used())[0].score == 1.0
+    assert asyncio.run(used())[0].score == 1.0
     with pytest.raises(ConfigError, match="takes no arguments"):
         load_backend(str(path), arguments={"a": "b"})
     with refuses("'reward'"):
@@ -244,7 +237,7 @@ def test_a_local_judge_is_loaded_at_the_start(beside: Path) -> None:
     graders = [{"name": "rm", "type": "scalar", "activation": "sigmoid"}]
     judges = {"main": {"type": "local", "model": "no/such", "task": "score"}}
     with refuses("graders.rm"):
-        run(backend({"graders": graders, "judges": judges}, beside).start())
+        asyncio.run(backend({"graders": graders, "judges": judges}, beside).start())
 
 
 def test_explanations_are_bounded(beside: Path) -> None:

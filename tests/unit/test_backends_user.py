@@ -6,9 +6,8 @@ import asyncio
 import logging
 import sys
 import threading
-from collections.abc import Coroutine
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 from tests.refusals import refuses
@@ -19,12 +18,6 @@ from adjudge.errors import ConfigError, ErrorKind
 from adjudge.service.backend import Damping
 from adjudge.service.user_backend import UserBackend, load_backend
 from adjudge.wire import JudgeRequest, JudgeResponse
-
-T = TypeVar("T")
-
-
-def run(work: Coroutine[Any, Any, T]) -> T:
-    return asyncio.run(work)
 
 
 @pytest.fixture(autouse=True)
@@ -175,7 +168,7 @@ def test_a_call_that_hangs_is_cancelled_and_does_not_keep_the_process() -> None:
                 await task
         await backend.aclose()
 
-    run(used())
+    asyncio.run(used())
     hung = [thread for thread in threading.enumerate() if thread.name == "adjudge-judge"]
     assert hung
     assert all(thread.daemon for thread in hung)

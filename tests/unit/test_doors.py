@@ -19,9 +19,12 @@ from tests.unit.test_slime_adapter import Sample as SlimeSample, Status, argumen
 from adjudge import grade, make_reward
 from adjudge.client.grader import fields_to_request
 from adjudge.rollouts.samples import sample_from_row
+from adjudge.service.formats import Format, OpenRLHF, Slime
+from adjudge.service.requests import check_request
 from adjudge.service.spec_backend import request_to_sample
 from adjudge.trainers import openrlhf, roll, skyrl
 from adjudge.trainers.recorder import FlightRecorder
+from adjudge.trainers.scoring import Scorer
 from adjudge.types import Sample
 from adjudge.wire import JudgeRequest
 
@@ -63,10 +66,44 @@ def give_function(rollouts: list[Rollout]) -> list[Sample]:
     return found
 
 
+# --- the service ----------------------------------------------------------------------------------
+
+
+def receive(request: JudgeRequest) -> Sample:
+    arrived = msgspec.json.decode(msgspec.json.encode(request), type=JudgeRequest)
+    check_request(arrived, 999)
+    return request_to_sample(arrived)
+
+
 def give_service(rollouts: list[Rollout]) -> list[Sample]:
-    requests = [fields_to_request(one.fields()) for one in give_function(rollouts)]
-    bodies = map(msgspec.json.encode, requests)
-    return [request_to_sample(msgspec.json.decode(one, type=JudgeRequest)) for one in bodies]
+    return [receive(fields_to_request(one.fields())) for one in give_function(rollouts)]
+
+
+def give_dumps(rollouts: list[Rollout]) -> list[Sample]:
+    """Conversations in LangChain's form, and no text beside them."""
+    found = []
+    for one in rollouts:
+        opening, talk = {"opening_turns": len(one.before)}, list(map(doors.dump_message, one.talk))
+        found.append(receive(JudgeRequest(None, "", one.reference, None, None, opening, talk)))
+    return found
+
+
+def give_format(form: Format, make: Any) -> Any:
+    """A trainer's request at its own path, of which the label is the one column."""
+
+    def give(rollouts: list[Rollout]) -> list[Sample]:
+        bodies = [msgspec.json.encode(make(one, one.columns["answer"])) for one in rollouts]
+        return [receive(request) for body in bodies for request in form.requests(body)]
+
+    return give
+
+
+def slime_body(one: Rollout, label: Any) -> dict[str, Any]:
+    return {"prompt": one.posted, "response": one.text, "label": label}
+
+
+def openrlhf_body(one: Rollout, label: Any) -> dict[str, Any]:
+    return {"query": [one.rendered + one.text], "prompts": [one.rendered], "labels": [label]}
 
 
 # --- TRL ------------------------------------------------------------------------------------------
@@ -162,7 +199,7 @@ def each(give: Any) -> Any:
 
 def give_slime(one: Rollout) -> None:
     status = Status.TRUNCATED if one.finish == "length" else Status.COMPLETED
-    sample = SlimeSample(one.text, prompt=one.rendered, status=status, metadata={**one.columns})
+    sample = SlimeSample(one.text, None, None, None, one.rendered, None, {**one.columns}, status)
     asyncio.run(make_reward(SPEC, trainer="slime")(arguments(), sample))
 
 
@@ -247,6 +284,9 @@ DOORS = [
     Door("a file", give_file, "is_plain"),
     Door("make_reward", give_function, "is_plain"),
     Door("the service", give_service, "is_plain"),
+    Door("the service, LangChain's messages", give_dumps, "is_plain"),
+    Door("the service, /slime", give_format(Slime(), slime_body), "is_text"),
+    Door("the service, /get_reward", give_format(OpenRLHF(), openrlhf_body), "is_text"),
     Door("TRL, chats", doors.by_template(give_chats), finish=True),
     Door("TRL, texts", doors.by_template(give_texts), "is_text", finish=True),
     Door("TRL, messages of rollout_func", give_messages, "is_plain"),
@@ -266,6 +306,24 @@ DOORS = [
 @pytest.mark.parametrize(("door", "stratum"), doors.list_cells(DOORS))
 def test_a_sample_is_the_same_through_every_door(door: Door, stratum: str) -> None:
     doors.check_cell(door, stratum)
+
+
+ALONE = ("slime", "OpenRLHF", "AReaL", "SkyRL", "ROLL", "tinker-cookbook")
+
+
+@pytest.mark.parametrize("door", [one for one in DOORS if one.name in ALONE], ids=lambda x: x.name)
+def test_a_group_that_nobody_names_is_that_of_all_before_the_policy(
+    door: Door, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    groups, ask = list[str](), Scorer.grade
+
+    async def keep(self: Any, samples: Any, given: Any, **more: Any) -> Any:
+        groups.extend(given)
+        return await ask(self, samples, given, **more)
+
+    monkeypatch.setattr(Scorer, "grade", keep)
+    door.give(doors.TABLE["system only"])  # of which the first two have one prompt
+    assert [*map(groups.index, groups)] == [0, 0, 2, 3]
 
 
 def test_every_cell_is_tested_or_cannot_be() -> None:

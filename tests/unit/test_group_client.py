@@ -1,14 +1,12 @@
 """The trainer's side of a rendezvous."""
 
 import asyncio
-import functools
 import pickle
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import msgspec
 import pytest
-from tests.unit.helpers.meeting import function, run_here, sample, settings
+from tests.unit.helpers.meeting import function, in_service, sample, settings
 
 from adjudge.client.exchange import GroupClient
 from adjudge.errors import ErrorKind, GradingFailure
@@ -59,14 +57,6 @@ def kind(response: JudgeResponse) -> ErrorKind | None:
 def client(*troubles: Trouble, **given: Any) -> tuple[GroupClient, Line]:
     line = Line(Rendezvous(function(group="centre"), settings()), *troubles)
     return GroupClient("http://judge:8888/", transport=line, **given), line
-
-
-def in_service(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    @functools.wraps(test)
-    def run(*arguments: Any, **named: Any) -> None:
-        run_here(test(*arguments, **named))
-
-    return run
 
 
 @in_service

@@ -1,15 +1,14 @@
 """rLLM's plug-in without rLLM: what graders see, and how missing is said."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.doors import SPEC, looking
 from tests.unit.helpers.stand_in_modules import stand_in
 
 import adjudge
 from adjudge.rewards import RewardSpec
-from adjudge.trainers.rllm import AdjudgeEvaluator
 
 RIGHT: dict[str, Any] = {"graders": [{"name": "right", "type": "answer"}]}
 CHAT = [{"role": "system", "content": "S"}, {"role": "user", "content": "2 + 2?"}]
@@ -58,22 +57,11 @@ def test_a_trajectory_with_a_reward_of_the_flow_stays() -> None:
     assert evaluate()[1] == []
 
 
-def spy(grade: Any, seen: list[Any]) -> Any:
-    async def graded(samples: Any, *given: Any, **options: Any) -> Any:
-        seen.extend(samples)
-        return await grade(samples, *given, **options)
-
-    return graded
-
-
-def test_graders_see_the_conversation_or_the_task() -> None:
-    evaluator, seen = AdjudgeEvaluator(RewardSpec.from_dict(RIGHT)), list[Any]()
+def test_graders_see_the_task_where_there_is_no_conversation() -> None:
     task = SimpleNamespace(instruction="from the task", metadata={"answer": "4"})
-    evaluator.scorer.grade = spy(evaluator.scorer.grade, seen)  # type: ignore[method-assign]
-    for given in (trajectory("four"), trajectory("four", chat=None)):
-        asyncio.run(evaluator._ascore(task, given.steps, "g"))
-    sample, bare = seen
-    assert (sample.prompt, sample.response) == ("2 + 2?", "four")
-    assert [one["role"] for one in sample.messages] == ["system", "user", "assistant"]
-    assert sample.extra == {"answer": "4", "reference": "4", "finish_reason": "length"}
+    episode = SimpleNamespace(id="7:0", trajectories=[trajectory("four", chat=None)])
+    with looking() as found:
+        adjudge.make_reward(SPEC, trainer="rllm").evaluate(task, episode)
+    [bare] = found
+    assert bare.extra == {"answer": "4", "reference": "4", "finish_reason": "length"}
     assert (bare.prompt, bare.response, bare.messages) == ("from the task", "four", None)

@@ -13,6 +13,7 @@ from adjudge.service import ServiceSettings
 from adjudge.service.app import Service, ServicePhase
 from adjudge.service.backend import Backend, GroupRendezvous
 from adjudge.service.formats import Format
+from adjudge.service.nemo_gym import NemoGym
 from adjudge.service.rendezvous import Rendezvous
 from adjudge.service.requests import RequestRefused
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
@@ -89,7 +90,7 @@ def asked(
     **more: Any,
 ) -> Answer:
     async def run() -> Answer:
-        service = Service(backend or Half(), ServiceSettings(), formats=[Words()], **more)
+        service = Service(backend or Half(), ServiceSettings(), **{"formats": [Words()], **more})
         await service.start()
         service.phase = phase or service.phase
         return await call(service, path, value, "GET" if value is None else "POST")
@@ -123,6 +124,17 @@ def test_a_format_answers_in_its_own_words() -> None:
         assert (status, body["error"]["kind"]) == (503, "bug")
         assert "text" not in body["error"]["message"]
     assert asked("/words", ["deep"])[0] == 400
+
+
+def test_messages_that_cannot_be_read_are_refused_with_their_keys() -> None:
+    odd = [{"role": "user", "content": "2 + 2?"}, {"role": "wizard", "spell": "4"}]
+    row = {"responses_create_params": {"input": "2 + 2?"}, "response": {"output": odd}}
+    batch = {"requests": [ONE, {**ONE, "messages": odd}]}
+    given = {"/judge": batch["requests"][1], "/batch_judge": batch, "/verify": row}
+    for path, value in {**given, "/group_judge": {**GROUP, "messages": odd}}.items():
+        status, body, _ = asked(path, value, formats=[NemoGym()])
+        assert (status, body["error"]["kind"]) == (422, "invalid_input")
+        assert ".1.role: must be a known one (found keys role, spell" in body["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/judge", "/health", "/words", "own"])

@@ -213,28 +213,14 @@ def test_splitting_is_quick_on_hostile_texts() -> None:
 # slime
 
 
-def test_slime_answers_a_sample_with_a_number() -> None:
-    status, answer, [request] = ask(Slime(), {"prompt": "Q", "response": "four", "label": "4"})
+def test_slime_answers_a_sample_with_a_number_and_a_group_with_a_list() -> None:
+    body = {"prompt": "Q", "response": "four", "label": {"x": 1}}
+    status, answer, [request] = ask(Slime(), body)
     assert (status, answer) == (200, 4.0)
-    assert (request.prompt, request.completion, request.answer) == ("Q", "four", "4")
-
-
-def test_slime_answers_a_group_with_a_list() -> None:
-    group = [{"prompt": "Q", "response": text, "label": None} for text in ("a", "bb", "ccc")]
-    assert ask(Slime(), group)[:2] == (200, [1.0, 2.0, 3.0])
+    assert (request.prompt, request.completion, request.answer) == ("Q", "four", {"x": 1})
+    assert ask(Slime(), [body, {**body, "response": "a", "label": None}])[:2] == (200, [4.0, 1.0])
     assert ask(Slime(), [])[:2] == (200, [])
-
-
-def test_slime_takes_chat_messages() -> None:
-    chat = [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]
-    _, _, [request] = ask(Slime(), {"prompt": chat, "response": "four", "label": {"x": 1}})
-    assert (request.prompt, request.answer) == ("Q", {"x": 1})
-    assert request.messages == [*chat, {"role": "assistant", "content": "four"}]
-
-
-def test_slime_with_a_reward_key() -> None:
-    _, answer, _ = ask(SlimeWithParts(), {"prompt": "Q", "response": "four", "label": "4"})
-    assert answer == {"score": 4.0, "length": 4.0, "style": None}
+    assert ask(SlimeWithParts(), body)[1] == {"score": 4.0, "length": 4.0, "style": None}
 
 
 # LLaMA-Factory
@@ -275,7 +261,8 @@ def test_nemo_gyms_group_is_named_by_id_and_attempt() -> None:
     status, answer, [request] = ask(NemoGym(), sent)
     assert (status, answer) == (200, {**sent, "reward": 4.0})
     assert isinstance(request, GroupRequest)
-    assert (request.group_id, request.request_id, request.metadata) == ("g#2", "3", None)
+    assert (request.group_id, request.request_id) == ("g#2", "3")
+    assert request.metadata == {"opening_turns": 1}
 
 
 def test_nemo_gyms_mark_has_a_name_and_takes_the_place_at_its_path() -> None:

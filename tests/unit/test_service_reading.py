@@ -70,16 +70,20 @@ PIXEL = {"url": "data:image/png;base64,iVBORw0KGgo="}
     ],
 )
 def test_no_address_of_an_image_goes_to_a_judge_that_would_fetch_it(part: dict[str, Any]) -> None:
+    of_another_maker = {("block_type" if k == "type" else k): one for k, one in part.items()}
     for request in (
         JudgeRequest("p", "c", messages=[{"role": "user", "content": [part]}]),
+        JudgeRequest("p", "c", messages=[{"role": "user", "content": [of_another_maker]}]),
         JudgeRequest("p", "c", metadata={"query": [part]}),
         JudgeRequest("p", "c", metadata={"images": [part]}),
     ):
         with pytest.raises(RequestRefused, match="never fetched") as refused:
             check_request(request, 100)
         assert refused.value.status == 422
-    fine = [{"type": "image_url", "image_url": PIXEL}, {"type": ["odd"]}, {"url": "http://a"}]
+    fine = [{"type": "image_url", "image_url": PIXEL}]
     check_request(JudgeRequest("p", "c", messages=[{"role": "user", "content": fine}]), 100)
+    odd = {"query": [*fine, {"type": ["odd"]}, {"url": "http://a"}]}
+    check_request(JudgeRequest("p", "c", metadata=odd), 100)
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,12 @@ def test_a_step_has_the_reward_or_nan(registered: dict[str, Any]) -> None:
 
 def test_the_reference_and_the_fields_of_a_row() -> None:
     reward = skyrl.SkyRLReward(RewardSpec.from_dict(RIGHT))
-    row = {"reward_spec": {"ground_truth": "4"}, "extra_info": {"answer": "5", "level": 2}}
-    assert reward.judge("2 + 2?", r"\boxed{4}", **row).rewards == [1.0]
+    for beside in ({"answer": "5", "level": 2}, {"reference": "2 + 2 = 5"}, {"reference": None}):
+        row = {"reward_spec": {"ground_truth": "4"}, "extra_info": beside}
+        assert reward.judge("2 + 2?", r"\boxed{4}", **row).rewards == [1.0]
+    mapped = {**RIGHT["graders"][0], "mapper": {"reference": "ground_truth"}}
+    named = skyrl.SkyRLReward(RewardSpec.from_dict({"graders": [mapped]}))
+    assert named.judge("2 + 2?", r"\boxed{4}", **row).rewards == [1.0]
     assert reward.judge(
         "2 + 2?", r"\boxed{5}", extra_info={"answer": "5"}, prompt="a column"
     ).rewards == [1.0]

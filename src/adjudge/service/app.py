@@ -14,7 +14,7 @@ from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any
 
-from adjudge.errors import ConfigError, ErrorKind
+from adjudge.errors import ConfigError, ErrorKind, RolloutError
 from adjudge.judges.endpoint.connections import CallCounter
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import Backend, GroupRendezvous, problem_response
@@ -298,6 +298,8 @@ def _make_reply(
 
 def _failure_reply(error: BaseException, allow: bytes = b"POST") -> Reply:
     """A refusal with the status that it has; any other exception as a failed judgement."""
+    if isinstance(error, RolloutError):  # texts or messages that cannot be read
+        error = invalid_request(str(error))
     refused = error if isinstance(error, RequestRefused) else None
     return _make_reply(problem_response(error), refused, allow)
 

@@ -27,8 +27,8 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import RolloutError
 from adjudge.extensions import load_extension
+from adjudge.intake.columns import is_nothing
 from adjudge.intake.rollouts import read_rollout
 from adjudge.service.requests import REQUEST_FAULTS, RequestRefused, decode_body, invalid_request
 from adjudge.text import PAD_TOKENS, encode_json, strip_end_tokens
@@ -80,14 +80,14 @@ class Format(ABC):
 def rollout_request(prompt: Any, completion: Any, answer: Any, **more: Any) -> JudgeRequest:
     """A request about a prompt and its completion, texts or messages, as all doors read them.
 
-    ``answer``: a label as it was sent, whatever the dataset had; an empty text is none.
+    ``answer``: a label as it was sent, whatever the dataset had; an empty text or list is
+    none. Raises :class:`~adjudge.errors.RolloutError` for what cannot be read.
     """
-    try:
-        parts = read_rollout(prompt, completion)
-    except RolloutError as error:
-        raise invalid_request(str(error)) from None
-    answer = None if answer == "" else answer
-    return JudgeRequest(parts.prompt, parts.response or "", answer, messages=parts.messages, **more)
+    said, response, messages, opening_turns = read_rollout(prompt, completion)
+    answer = None if is_nothing(answer) else answer
+    if messages is not None:  # of which the first are the prompt's
+        more["metadata"] = {**(more.get("metadata") or {}), "opening_turns": opening_turns}
+    return JudgeRequest(said, response or "", answer, messages=messages, **more)
 
 
 def find_failure(responses: Sequence[JudgeResponse]) -> ErrorInfo | None:

@@ -22,12 +22,11 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import RolloutError
 from adjudge.intake.columns import find_reference
 from adjudge.intake.conversation import read_messages
 from adjudge.rollouts.fields import request_messages
 from adjudge.service.formats import Format, rollout_request
-from adjudge.service.requests import decode_body, invalid_request
+from adjudge.service.requests import decode_body
 from adjudge.stats import mean, quantile, std
 from adjudge.wire import ErrorInfo, GroupRequest, JudgeRequest, JudgeResponse
 
@@ -79,11 +78,8 @@ class NemoGym(Format):
         """The one rollout."""
         asked = msgspec.json.decode(body, type=_NemoRow)
         given = asked.responses_create_params.input
-        try:
-            before = request_messages({"input": given}, "responses_create_params")
-            after = read_messages(asked.response.output, "response.output")
-        except RolloutError as error:
-            raise invalid_request(str(error)) from None
+        before = request_messages({"input": given}, "responses_create_params")
+        after = read_messages(asked.response.output, "response.output")
         fields = _row_fields(_row_decoder.decode(body))
         reference = find_reference(fields)
         answer = None if reference is None else fields[reference]

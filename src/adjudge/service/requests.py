@@ -21,6 +21,7 @@ import msgspec
 from adjudge.config import suggest_name
 from adjudge.errors import ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.hosts import is_loopback, is_loopback_header
+from adjudge.intake.rollouts import read_conversation
 from adjudge.service import ServiceSettings
 from adjudge.service.backend import log_once
 from adjudge.wire import JUDGE_KEY_VARIABLE, MAX_NESTING_DEPTH, JudgeRequest
@@ -202,16 +203,30 @@ def check_request(request: JudgeRequest, max_image: int) -> None:
 
     Also parts of messages that give an image's address (422), which the judge's server would fetch,
     and more than :data:`MAX_PARTS` messages, images or keys of ``metadata`` (413). Images become
-    ``data:`` URIs.
+    ``data:`` URIs, and messages of any maker those that graders read. Raises
+    :class:`~adjudge.errors.RolloutError` (422) for messages that cannot be read.
     """
     for name in ("metadata", "messages", "images"):
         if (found := len(getattr(request, name) or ())) > MAX_PARTS:
             raise invalid_request(f"{name}: found {found}, at most {MAX_PARTS} in one sample", 413)
+    if request.messages:  # before the rest: an image of another maker is then known as one
+        _read_messages(request, request.messages)
     for brought in (request.metadata, request.messages, request.answer):
         if brought.__class__ in CONTAINERS:
             _check_depth(brought)
     if request.images:
         request.images = [to_data_uri(image, max_image) for image in request.images]
+
+
+def _read_messages(request: JudgeRequest, messages: list[Metadata]) -> None:
+    """Put them into the form of all doors; ``opening_turns`` counts them as they were sent."""
+    turns = (request.metadata or {}).get("opening_turns")
+    read = read_conversation(messages, turns if type(turns) is int and turns >= 0 else None)
+    request.messages = read.messages
+    if request.metadata and turns is not None:
+        request.metadata["opening_turns"] = read.opening_turns
+    if request.prompt is None and not request.completion:  # only the conversation was sent
+        request.prompt, request.completion = read.prompt, read.response or ""
 
 
 def _check_depth(value: Any) -> None:

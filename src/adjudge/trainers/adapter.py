@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, TypeVar, Un
 from adjudge.engine.loop import run_blocking
 from adjudge.errors import ConfigError, GradingFailure
 from adjudge.intake.columns import ReferenceChoice, without_arrays
-from adjudge.intake.rollouts import ThinkingWatch, make_sample
+from adjudge.intake.rollouts import ThinkingWatch, compute_prompt_key, make_sample
 from adjudge.rewards.spec import RewardSpec
+from adjudge.rollouts.fields import digest_prompt
 from adjudge.trainers.scoring import (
     SPEC_VARIABLE,
     ScoreOptions,
@@ -158,6 +159,14 @@ class Adapter:
             self._thinking_watch.see(sample.response)
         return sample
 
+    def name_group(self, sample: Sample, group: object = None) -> str:
+        """The ``group`` that the trainer gives, else that of all that stands before the policy.
+
+        A sample of which neither is known is like no other.
+        """
+        given = "" if group is None else str(group)
+        return given or digest_prompt(compute_prompt_key(sample)) or os.urandom(8).hex()
+
     # --- what a trainer's calls cannot serve ----------------------------------------------------
 
     def check_whole_groups(self, broken: str | None, remedy: str) -> None:
@@ -231,18 +240,18 @@ class Adapter:
         prompt: Any,
         completion: Any,
         columns: Mapping[str, Any],
-        group: str | None = None,
+        group: object = None,
         *,
         thinks: bool | None = None,
         **fields: Any,
     ) -> ScorerResult:
         """:meth:`ascore` of one rollout, whose ``columns`` are its row's; ``fields`` replace them.
 
-        ``group`` is by default its prompt. Arguments as for :meth:`make_sample`.
+        ``group`` as for :meth:`name_group`, the other arguments as for :meth:`make_sample`.
         """
         given = {**self.select_fields(columns), **fields}
         sample = self.make_sample(0, 0, prompt, completion, given, thinks=thinks)
-        return await self.ascore([sample], [group or sample.prompt or ""])
+        return await self.ascore([sample], [self.name_group(sample, group)])
 
     def sample_metrics(self, scored: ScorerResult) -> dict[str, float]:
         """What to log beside one sample: parts of its reward, whether it is missing, its cost.

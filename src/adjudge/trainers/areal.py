@@ -23,7 +23,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from adjudge.errors import ConfigError
+from adjudge.errors import ConfigError, Fields
 from adjudge.intake.rendered import ThinkTokens, opens_thinking
 from adjudge.rewards.spec import RewardSpec
 from adjudge.trainers.adapter import Adapter, share_adapter
@@ -38,9 +38,7 @@ class _ArealAdapter(Adapter):
     trainer = "AReaL"
     call_holds = "one sample"
 
-    async def judge(
-        self, prompt: str, response: str, row: Mapping[str, Any], group: str
-    ) -> ScorerResult:
+    async def judge(self, prompt: str, response: str, row: Fields, group: object) -> ScorerResult:
         if isinstance(messages := row.get("messages"), list):
             answer = [{"role": "assistant", "content": response}]
             thinks = opens_thinking(prompt)
@@ -100,8 +98,7 @@ def workflow_class() -> type[Any]:
             self, prompt: str, _: str, __: list[int], completion_ids: list[int], /, **row: Any
         ) -> float:
             answer = ThinkTokens(self.tokenizer).decode(completion_ids)
-            group = str(workflow_context.get().task_id)
-            scored = await self.adapter.judge(prompt, answer, row, group)
+            scored = await self.adapter.judge(prompt, answer, row, workflow_context.get().task_id)
             tracker = stats_tracker.get(workflow_context.stat_scope())
             tracker.scalar(**self.adapter.sample_metrics(scored))
             [result] = scored.results

@@ -68,7 +68,7 @@ class RollAdapter(Adapter):
             columns = {key: values[place] for key, values in rows.items() if len(values) > place}
             fields = self.select_fields(columns)
             samples.append(self.make_sample(place, place, prompt, text, fields))
-        rewards = self.score(samples, ["0"] * len(samples)).rewards
+        rewards = self.score(samples, list(map(self.name_group, samples))).rewards
         return [math.nan if reward is None else reward for reward in rewards]
 
 

@@ -74,7 +74,7 @@ class SkyRLReward(Adapter):
         """
         own = {**columns, **(columns.get("extra_info") or {})}
         if (truth := (columns.get("reward_spec") or {}).get("ground_truth")) is not None:
-            own = {"reference": truth, **own}
+            own |= {"reference": truth, "ground_truth": truth}
         return run_blocking(self.ascore_one(prompt, completion, own))
 
 

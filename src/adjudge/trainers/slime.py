@@ -137,7 +137,8 @@ class _SlimeAdapter(Adapter):
             response = None if one.status.value in _UNENDED else one.response
             fields = self._fields(one)
             made.append(self.make_sample(place, place, one.prompt, response, fields))
-        judged = await self.scorer.grade(made, [str(one.group_index) for one in samples])
+        groups = list(map(self.name_group, made, [one.group_index for one in samples]))
+        judged = await self.scorer.grade(made, groups)
         progress = TrainerProgress(evaluating=all(one.group_index is None for one in samples))
         results = self.scorer.compute_rewards(
             judged, made, whole_groups=isinstance(given, list), progress=progress

@@ -20,6 +20,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from adjudge.intake.rendered import opens_thinking
+from adjudge.text import THINK_CLOSE, THINK_OPEN
 from adjudge.trainers.adapter import Adapter, make_missing_failure
 
 Messages = list[dict[str, Any]]
@@ -102,14 +104,17 @@ class JudgedEnv:
     async def step(self, action: list[int], *, extra: Mapping[str, Any] | None = None) -> Any:
         """The answer's ``StepResult``; raises what :meth:`TinkerReward.judge` raises."""
         import tinker  # noqa: PLC0415
-        from tinker_cookbook.renderers import get_text_content  # noqa: PLC0415
         from tinker_cookbook.rl.types import StepResult  # noqa: PLC0415
 
-        message, _ = self.renderer.parse_response(action)
-        answer = [{"role": "assistant", "content": get_text_content(message)}]
-        ended = {"finish_reason": (extra or {}).get("stop_reason", "stop")}
-        judge = self.reward.judge
-        score, metrics = await judge(self.messages, answer, **{**self.columns, **ended})
+        answer = self.renderer.to_openai_message(self.renderer.parse_response(action)[0])
+        decode = self.renderer.tokenizer.decode
+        if THINK_CLOSE not in decode(action):
+            # Renderers give back the <think> that they wrote into the prompt only where it ends.
+            prompt = self.renderer.build_generation_prompt(self.messages)
+            if opens_thinking(decode(prompt.chunks[-1].tokens)):
+                answer["content"] = THINK_OPEN + answer["content"]
+        fields = {**self.columns, "finish_reason": (extra or {}).get("stop_reason", "stop")}
+        score, metrics = await self.reward.judge(self.messages, [answer], **fields)
         return StepResult(
             reward=score,
             episode_done=True,

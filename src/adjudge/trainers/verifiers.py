@@ -107,8 +107,8 @@ class _VerifiersAdapter(Adapter):
     async def reward(self, task: vf.TaskData, trace: vf.Trace, name: str) -> float:
         sample = self._sample(task, trace)
         # Nothing here compares rollouts; who reads a recorded run does, and those of one task.
-        group = next((f"task {one}" for one in (task.idx, task.id) if one is not None), trace.id)
-        scored = await self.ascore([sample], [group])
+        group = next((f"task {one}" for one in (task.idx, task.id) if one is not None), None)
+        scored = await self.ascore([sample], [self.name_group(sample, group)])
         [result] = scored.results
         parts = {f"{name}/{part}": value for part, value in result.reward_info.items()}
         trace.record_metrics({part: value for part, value in parts.items() if value is not None})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -48,6 +49,8 @@ class PluggedTinker(TinkerCookbookDriver):
         class Renderer:
             """Tokens and texts; which answer it is stands in the environment's columns."""
 
+            tokenizer = SimpleNamespace(decode=str)
+
             def __init__(self, text: str) -> None:
                 self.text = text
 
@@ -59,6 +62,9 @@ class PluggedTinker(TinkerCookbookDriver):
 
             def parse_response(self, _: Any) -> Any:
                 return {"role": "assistant", "content": self.text}, None
+
+            def to_openai_message(self, message: Any) -> Any:
+                return message
 
         class PlacedEnv(JudgedEnv):
             async def step(self, action: Any, *, extra: Any = None) -> Any:

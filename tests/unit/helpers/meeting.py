@@ -1,7 +1,8 @@
 """Groups that meet at a rendezvous, on a virtual clock."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+import functools
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -26,6 +27,16 @@ def run_here(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """In virtual time, the test's loop standing for the engine's, as the service's does."""
     with patch("adjudge.engine.loop.on_engine", lambda: True):
         return run_virtual(coroutine)
+
+
+def in_service(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test as it would be inside the service."""
+
+    @functools.wraps(test)
+    def run(*arguments: Any, **named: Any) -> None:
+        run_here(test(*arguments, **named))
+
+    return run
 
 
 class Longest(BaseGrader):
