@@ -18,9 +18,12 @@ import pytest
 from tests.rows import read_jsonl
 
 from adjudge.audit.report import make_audit
+from adjudge.audit.rollouts import read_audited
+from adjudge.checks.run import AuditedRun
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
 from adjudge.rewards import RewardSample, RewardSpec
+from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
@@ -118,6 +121,53 @@ def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
     grade_rollouts(job)
     pairs = PairedRuns(DiffRun(folder), DiffRun(tmp_path / "other"))
     assert (len(pairs.pairs), pairs.same_groups) == (12, True)
+
+
+NAMES = (
+    "index",
+    "step",
+    "group",
+    "rank",
+    "details",
+    "reward",
+    "missing",
+    "policy_version",
+    "start",
+)
+OWN_NAMES: dict[str, Any] = {
+    **dict.fromkeys((*NAMES, "key", "where", "tokens", "responses"), ["x", 1]),
+    **dict.fromkeys(("opening_turns", "lost_rollout", "dataset_columns"), 1),
+}
+
+
+@pytest.mark.parametrize("columns", [{}, OWN_NAMES])
+def test_what_graders_saw_comes_back(tmp_path: Path, columns: dict[str, Any]) -> None:
+    folder = tmp_path / "run"
+    recorder, scorer = opened(folder)
+    talk = [{"role": role, "content": "good"} for role in ("assistant", "user", "assistant")]
+    samples = [
+        RewardSample(0, 0, "2 + 2?", "good", None, columns),
+        RewardSample(1, 1, "good", "good", talk, columns, opening_turns=2),
+        RewardSample(2, 2, "2 + 2?", None, None, columns, is_lost=True),
+        RewardSample(3, 3, "good", "good", talk, columns, True, 2, problem="no ids"),
+    ]
+    given = scorer.score(samples, ["0"] * 4).rewards
+    recorder.close()
+    for one, row, pair in zip(
+        samples, SampleReader([folder]), RunRecords(folder).with_samples(), strict=True
+    ):
+        assert row.fields() | one.fields() == row.fields()
+        for found in (row, pair[1]):
+            parts = ("prompt", "response", "messages", "opening_turns", "is_lost")
+            assert [getattr(found, name) for name in parts] == [
+                getattr(one, name) for name in parts
+            ]
+            assert found.problem == one.problem
+    job = GradingJob([folder], spec(), folder=tmp_path / "again", show_progress=False)
+    grade_rollouts(job)
+    assert [one.reward for one in RunRecords(tmp_path / "again")] == given == [0.9, 0.9, None, None]
+    audited = read_audited([folder], {}, AuditedRun())
+    assert [one.has_texts for one in audited] == [True, True, False, False]
 
 
 def test_evaluations_stand_apart(tmp_path: Path) -> None:

@@ -251,7 +251,7 @@ def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
             and isinstance(text, str)
         },
         missing=record.missing.kind if record.missing else "",
-        has_texts=sample is not None,
+        has_texts=sample is not None and not sample.is_lost,
         **({} if sample is None else _sample_columns(sample)),
     )
 

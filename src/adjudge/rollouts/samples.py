@@ -69,7 +69,8 @@ def sample_from_row(
     A row needs ``messages`` or ``response``, unless it is to have no ``texts``. A ``prompt`` that
     is a conversation, or that a chat template rendered, stands before ``response``;
     ``opening_turns`` says how many of ``messages`` stand before the policy. Other columns stay
-    available as extra fields under their own name.
+    available as extra fields under their own name. A recorded row has ``lost_rollout`` where
+    the rollout was lost.
     """
     columns = dict(row)
     take = columns.pop
@@ -82,13 +83,18 @@ def sample_from_row(
     if group.__class__ is not str:
         group = _parse_group(group)
     take("index", None)
+    lost = take("lost_rollout", None) if "reward_info" in row else None
     references.set(columns)
     if "env_reward" in columns:
         columns["env_reward"] = read_env_reward(columns["env_reward"])
         if columns["env_reward"] is None:
             del columns["env_reward"]
-    if (messages is None and is_plain(prompt, response)) or not texts:
-        return Sample(index, 0, prompt, response, None, columns, False, None, group, where)
+    is_lost = lost is not None
+    if (messages is None and (is_lost or is_plain(prompt, response))) or not texts:
+        problem = lost or ""
+        return Sample(
+            index, 0, prompt, response, None, columns, is_lost, None, group, where, problem
+        )
     rollout = _read_parts(messages, prompt, response, opening_turns)
     if rollout is None and not row.keys().isdisjoint(("messages", "response")):
         raise RolloutError("'messages' or 'response' is null: no response was made")
@@ -98,7 +104,7 @@ def sample_from_row(
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
     sample = sample_of_rollout(index, 0, _add_system(rollout, columns), columns)
-    sample.group, sample.where = group, where
+    sample.group, sample.where, sample.is_lost, sample.problem = group, where, is_lost, lost or ""
     return sample
 
 

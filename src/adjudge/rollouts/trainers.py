@@ -196,7 +196,11 @@ def _find_slime_reward(samples: Sequence[Record]) -> RewardColumns:
 
 
 _RUN_COLUMNS = ("index", "group", "reward", "missing", "reward_info")
-_matches_run_folder = shape(**dict.fromkeys(_RUN_COLUMNS, object))
+_has_run_columns = shape(**dict.fromkeys(_RUN_COLUMNS, object))
+
+
+def _matches_run_folder(record: Record) -> bool:
+    return _has_run_columns(record) and "response" not in record  # of a lost rollout it is null
 
 
 def _convert_run_folder(_: Record) -> Iterable[Row]:

@@ -76,8 +76,8 @@ class RunRecord(SampleRow, frozen=True, kw_only=True):
     judged; ``where`` is the ``FILE:ROW`` of the rollout.
     ``reward`` is ``None`` where it is missing, and ``missing`` says why. ``reward_info`` has the
     parts of the reward, ``details`` what each grader said. ``advantage`` is what the run recorded.
-    A training run has the rollout here: ``messages``, and of a recorded one ``prompt`` and
-    ``response``.
+    A training run has the rollout here: ``messages``, and of a recorded one ``opening_turns``,
+    ``prompt`` and ``response``; ``lost_rollout`` says what could not be read of one that was lost.
     """
 
     index: RowIndex
@@ -87,8 +87,10 @@ class RunRecord(SampleRow, frozen=True, kw_only=True):
     reward_info: dict[str, float | None] = msgspec.field(default_factory=dict)
     details: dict[str, Any] | None = None
     messages: list[dict[str, Any]] | None = None
+    opening_turns: Any = None
     prompt: str | None = None
     response: str | None = None
+    lost_rollout: str | None = None
 
     @property
     def group_key(self) -> tuple[int | None, str]:
@@ -144,7 +146,7 @@ class RunRecords:
 
         def is_own(record: RunRecord) -> bool:
             if self.is_training:  # processes that record number their rows together
-                return record.messages is not None or record.response is not None
+                return not record.messages is record.response is record.lost_rollout is None
             if not record.key or record.index in seen:
                 return False
             seen.add(record.index)
@@ -225,8 +227,8 @@ class RunRecords:
 
 
 def _sample_of(record: RunRecord) -> Sample:
-    fields = {"messages": record.messages, "prompt": record.prompt, "response": record.response}
-    return sample_from_row(fields, record.index)
+    names = "messages", "opening_turns", "prompt", "response", "lost_rollout", "reward_info"
+    return sample_from_row({name: getattr(record, name) for name in names}, record.index)
 
 
 # --- under another spec ---------------------------------------------------------------------------

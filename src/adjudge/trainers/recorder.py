@@ -37,13 +37,14 @@ from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
 from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.spec import RewardSpec
+from adjudge.rollouts.columns import RESPONSE_LISTS
 from adjudge.runs.folder import read_json_object
-from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
+from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RunRecord
 from adjudge.runs.story import describe_spec
 from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import RecordedCall, batch_metrics
-from adjudge.types import GradedSample, RewardResult, Sample
+from adjudge.types import DATASET_COLUMNS, GradedSample, RewardResult, Sample
 from adjudge.version import describe_writer
 
 DEFAULT_MAX_BYTES = 4 * 2**30
@@ -52,6 +53,12 @@ _MANIFEST, _KIND = "run.json", "record"
 _ROLLOUTS, _EVALUATION = "rollouts.jsonl", "evaluation_rollouts.jsonl"
 _METRICS = "metrics.jsonl"
 _ROWS = (_ROLLOUTS, "rewards.jsonl")
+_TEXTS = ("prompt", "response", "messages", "opening_turns")
+_OWN_NAMES = frozenset(
+    {*RunRecord.__struct_fields__, *RESPONSE_LISTS, DATASET_COLUMNS}
+    | {"start", "policy_version", "rank"}
+)
+"""What readers of a row know by name; a dataset's column of that name stands apart."""
 _LOCK = ".recorder.lock"
 _LIVE = ".recorder.live"
 """Who records holds a shared lock on it; who opens the folder sees so whether it is alone."""
@@ -383,13 +390,14 @@ class _Writer:
     ) -> dict[str, Any]:
         """As ``adjudge train`` has it, with the fields that graders saw beside it."""
         fields, missing, messages = sample.fields(), result.missing, sample.messages
+        texts = {name: fields.pop(name) for name in _TEXTS if getattr(sample, name) is not None}
         if messages is None:
-            fields.setdefault("response", "")
+            texts.setdefault("response", None if sample.is_lost else "")
         else:  # whoever reads the row takes both from there, and texts are most of it
             read = read_conversation(messages, sample.opening_turns)
             for name in ("response", "prompt"):
-                if name in fields and fields[name] == getattr(read, name):
-                    del fields[name]
+                if name in texts and texts[name] == getattr(read, name):
+                    del texts[name]
         row = {
             "step": step,
             **self._mark,
@@ -401,8 +409,12 @@ class _Writer:
             "env_reward": judged.env_reward,
             "reward_info": result.reward_info,
             "details": result.details,
+            **texts,
+            **({"lost_rollout": sample.problem} if sample.is_lost else {}),
         }
-        return {**row, **{name: value for name, value in fields.items() if name not in row}}
+        apart = {name: fields.pop(name) for name in [*fields] if name in _OWN_NAMES}
+        apart = {name: one for name, one in apart.items() if one is not row.get(name, apart)}
+        return row | fields | ({DATASET_COLUMNS: apart} if apart else {})
 
     def _group_name(self, group: str, call: RecordedCall) -> str:
         """One name a group, whoever writes of it: the trainer's own begin anew in each call."""
