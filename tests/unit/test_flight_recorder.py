@@ -20,7 +20,7 @@ from tests.rows import read_jsonl
 from adjudge.audit.report import make_audit
 from adjudge.audit.rollouts import read_audited
 from adjudge.checks.run import AuditedRun
-from adjudge.errors import RunFolderError, TrainingStopped
+from adjudge.errors import ConfigError, RunFolderError, TrainingStopped
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.rollouts.samples import SampleReader
@@ -205,6 +205,19 @@ def test_the_folder_of_another_run_is_refused(tmp_path: Path, there: str) -> Non
     with pytest.raises(RunFolderError, match=said):
         Scorer(other, record=FlightRecorder(tmp_path))
     assert {n: data for n in before if (data := (tmp_path / n).read_bytes())} | before == before
+
+
+def test_a_start_without_rows_claims_no_folder(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [{"sample_rate": 0.5}, {"group": "centre"}]
+    specs = [RewardSpec.from_dict({**SPEC, "reward": reward}) for reward in settings]
+    with pytest.raises(ConfigError, match="Set 1"):
+        make_trainer_reward(specs[0], "trl", record=tmp_path)
+    for one in reversed(specs):
+        recorder = FlightRecorder(tmp_path)
+        Scorer(one, record=recorder)
+        with pytest.raises(RunFolderError, match="Record to another folder"):
+            Scorer(spec(), record=FlightRecorder(tmp_path))  # the first one may still write
+        recorder.close()
 
 
 def test_a_restarted_trainer_goes_on_in_its_folder(

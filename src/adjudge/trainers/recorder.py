@@ -52,7 +52,7 @@ DEFAULT_MAX_BYTES = 4 * 2**30
 _MANIFEST, _KIND = "run.json", "record"
 _ROLLOUTS, _EVALUATION = "rollouts.jsonl", "evaluation_rollouts.jsonl"
 _METRICS = "metrics.jsonl"
-_ROWS = (_ROLLOUTS, "rewards.jsonl")
+_ROWS = (_ROLLOUTS, _EVALUATION, "rewards.jsonl")
 _TEXTS = ("prompt", "response", "messages", "opening_turns")
 _OWN_NAMES = frozenset(
     {*RunRecord.__struct_fields__, *RESPONSE_LISTS, DATASET_COLUMNS}
@@ -114,29 +114,25 @@ class FlightRecorder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with _exclusive_folder(self.folder):
-                _claim(self.folder, facts)
+                alone = self._live is None and _is_alone(self.folder)
+                _claim(self.folder, facts, alone=alone)
                 if self._live is None:
-                    self._count_start()
+                    self._count_start(alone=alone)
         except OSError as error:
             raise RunFolderError(
                 f"{self.folder}: cannot be recorded to: {error.strerror or error}. Give a folder "
                 "on a disk that knows file locks."
             ) from error
 
-    def _count_start(self) -> None:
+    def _count_start(self, *, alone: bool) -> None:
         """Hold the folder, and count a start where nobody else does."""
-        self._live = os.open(self.folder / _LIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        self._live = _open_file(self.folder / _LIVE)
+        fcntl.flock(self._live, fcntl.LOCK_SH)
         facts = read_json_object(self.folder / _MANIFEST) or {}
         self._start = facts.get("starts", 0)
-        try:
-            fcntl.flock(self._live, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass  # another process of the same start, or another recorder of this one
-        else:
-            if not self._start or (self.folder / _ROWS[0]).exists():
-                self._start += 1
-                write_json(self.folder / _MANIFEST, {**facts, "starts": self._start})
-        fcntl.flock(self._live, fcntl.LOCK_SH)
+        if alone and (not self._start or (self.folder / _ROLLOUTS).exists()):
+            self._start += 1
+            write_json(self.folder / _MANIFEST, {**facts, "starts": self._start})
         if self._start > 1:
             _log.warning(
                 "%s: has rows of an earlier start of the run; those of this one have start = %d. "
@@ -197,6 +193,10 @@ class FlightRecorder:
 # --- the folder ---------------------------------------------------------------------------------
 
 
+def _open_file(path: Path) -> int:
+    return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+
+
 def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         "kind": _KIND,
@@ -208,10 +208,24 @@ def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any
     return dict(msgspec.to_builtins(facts, enc_hook=str))
 
 
-def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
+def _is_alone(folder: Path) -> bool:
+    """Whether nobody else records to ``folder``: no process of this start, no other recorder."""
+    handle = _open_file(folder / _LIVE)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
+
+
+def _claim(folder: Path, facts: Mapping[str, Any], *, alone: bool) -> None:
+    """Make ``folder`` the run's, unless it is another's; of a start without rows nothing stays."""
     known = read_json_object(folder / _MANIFEST)
-    if known is None:
-        if there := [name for name in _ROWS if (folder / name).exists()]:
+    there = [name for name in _ROWS if (folder / name).exists()]
+    if known is None or (alone and not there and known.get("kind") == _KIND):
+        if there:
             raise RunFolderError(
                 f"{folder}: holds {there[0]} of another run. Record to another folder."
             )
@@ -234,7 +248,7 @@ def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
 @contextmanager
 def _exclusive_folder(folder: Path) -> Iterator[None]:
     """``folder`` for this process alone, for the time of one append."""
-    handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+    handle = _open_file(folder / _LOCK)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
