@@ -14,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.rows import read_jsonl
 
@@ -21,6 +22,7 @@ from adjudge.audit.report import make_audit
 from adjudge.audit.rollouts import read_audited
 from adjudge.checks.run import AuditedRun
 from adjudge.errors import ConfigError, RunFolderError, TrainingStopped
+from adjudge.intake.columns import without_arrays
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
 from adjudge.rewards import RewardSample, RewardSpec
 from adjudge.rollouts.samples import SampleReader
@@ -123,24 +125,19 @@ def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
     assert (len(pairs.pairs), pairs.same_groups) == (12, True)
 
 
-NAMES = (
-    "index",
-    "step",
-    "group",
-    "rank",
-    "details",
-    "reward",
-    "missing",
-    "policy_version",
-    "start",
+OWN_NAMES = (
+    *("index", "step", "group", "rank", "details", "reward", "missing", "policy_version", "start"),
+    *("key", "where", "tokens", "responses", "opening_turns", "lost_rollout", "dataset_columns"),
 )
-OWN_NAMES: dict[str, Any] = {
-    **dict.fromkeys((*NAMES, "key", "where", "tokens", "responses"), ["x", 1]),
-    **dict.fromkeys(("opening_turns", "lost_rollout", "dataset_columns"), 1),
+ARRAYS = {
+    "reference": np.array(["7", "seven"]),
+    "index": np.int64(7),
+    "share": [np.float32(0.5), np.float64(7)],
+    "test": {"passed": np.bool_(True), "empty": np.array(7)},
 }
 
 
-@pytest.mark.parametrize("columns", [{}, OWN_NAMES])
+@pytest.mark.parametrize("columns", [{"system": "x"}, dict.fromkeys(OWN_NAMES, ("x", 1)), ARRAYS])
 def test_what_graders_saw_comes_back(tmp_path: Path, columns: dict[str, Any]) -> None:
     folder = tmp_path / "run"
     recorder, scorer = opened(folder)
@@ -156,7 +153,8 @@ def test_what_graders_saw_comes_back(tmp_path: Path, columns: dict[str, Any]) ->
     for one, row, pair in zip(
         samples, SampleReader([folder]), RunRecords(folder).with_samples(), strict=True
     ):
-        assert row.fields() | one.fields() == row.fields()
+        fields = {name: without_arrays(value) for name, value in one.fields().items()}
+        assert {name: row.fields()[name] for name in fields} == fields
         for found in (row, pair[1]):
             parts = ("prompt", "response", "messages", "opening_turns", "is_lost")
             assert [getattr(found, name) for name in parts] == [

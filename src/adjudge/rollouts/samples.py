@@ -83,7 +83,8 @@ def sample_from_row(
     if group.__class__ is not str:
         group = _parse_group(group)
     take("index", None)
-    lost = take("lost_rollout", None) if "reward_info" in row else None
+    is_recorded = "reward_info" in row
+    lost = take("lost_rollout", None) if is_recorded else None
     references.set(columns)
     if "env_reward" in columns:
         columns["env_reward"] = read_env_reward(columns["env_reward"])
@@ -103,7 +104,9 @@ def sample_from_row(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
-    sample = sample_of_rollout(index, 0, _add_system(rollout, columns), columns)
+    if opening_turns is None and not is_recorded:  # else all that stood before the policy is there
+        rollout = _add_system(rollout, columns)
+    sample = sample_of_rollout(index, 0, rollout, columns)
     sample.group, sample.where, sample.is_lost, sample.problem = group, where, is_lost, lost or ""
     return sample
 

@@ -35,6 +35,7 @@ import msgspec
 from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
+from adjudge.intake.columns import without_arrays
 from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.columns import RESPONSE_LISTS
@@ -387,7 +388,7 @@ class _Writer:
             if number % _ROWS_AT_ONCE == 0:
                 time.sleep(_YIELD_S)  # or the trainer's thread waits for the interpreter's lock
             try:
-                body = encode_json(self._row(sample, judged, result, call, step), str)
+                body = encode_json(self._row(sample, judged, result, call, step), _plain_value)
             except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
                 self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
                 continue
@@ -495,6 +496,12 @@ class _Writer:
             error=self._error,
         )
         _append(self._folder / RECORDER_FILE, [encode_json(row)])
+
+
+def _plain_value(value: object) -> object:
+    """Arrays and numbers of any library as JSON has them, another object as its text."""
+    plain = without_arrays(value)
+    return str(value) if plain is value else plain
 
 
 def _lengths(calls: Sequence[RecordedCall]) -> list[int]:
