@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.rows import read_jsonl
+from tests.rows import assistant, read_jsonl, user
 
 from adjudge.audit.report import make_audit
 from adjudge.audit.rollouts import read_audited
@@ -166,6 +166,20 @@ def test_what_graders_saw_comes_back(tmp_path: Path, columns: dict[str, Any]) ->
     assert [one.reward for one in RunRecords(tmp_path / "again")] == given == [0.9, 0.9, None, None]
     audited = read_audited([folder], {}, AuditedRun())
     assert [one.has_texts for one in audited] == [True, True, False, False]
+
+
+def test_an_audit_sees_imputed_failures_and_groups_of_several_prompts(tmp_path: Path) -> None:
+    settings = {**SPEC, "missing": {"patience_s": 0.0, "suspect": "min"}}
+    recorder = FlightRecorder(tmp_path)
+    scorer = Scorer(RewardSpec.from_dict(settings), record=recorder)
+    samples = []
+    for place, word in enumerate(WORDS * 4):
+        talk = [user(f"town {place % 2}?"), assistant("Yes."), user("Which?"), assistant(word)]
+        samples.append(RewardSample(place, place % 4, "Which?", word, talk, opening_turns=3))
+    assert None not in scorer.score(samples, [str(place // 4) for place in range(16)]).rewards
+    recorder.close()
+    found = {one.name: one.state for one in make_audit([tmp_path], {}).outcomes}
+    assert (found["judge_errors"], found["mixed_prompts"]) == ("found", "found")
 
 
 def test_evaluations_stand_apart(tmp_path: Path) -> None:

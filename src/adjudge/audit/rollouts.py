@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -26,7 +26,8 @@ from adjudge.checks.run import (
     AuditedRun,
     MetricsByStep,
 )
-from adjudge.errors import ConfigError, RunFolderError
+from adjudge.errors import ConfigError, ErrorKind, RunFolderError
+from adjudge.intake.rollouts import compute_prompt_key
 from adjudge.judges.asking import JudgeCall
 from adjudge.messages import content_text
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
@@ -125,16 +126,17 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
         run.notes.append(
             f"{path}: {sum(dropped.values()):,} samples of the run were not recorded ({reasons})."
         )
+    counting = [one.name for one in read_grader_facts(records.facts).values() if one.weight]
     done = 0
     try:
         for record, sample in records.with_samples():
-            yield from_record(record, sample)
+            yield from_record(record, sample, counting)
             done += 1
     except RunFolderError as error:
         run.notes.append(f"{error} Until then only rewards are audited, no texts.")
         for number, record in enumerate(records):
             if number >= done:
-                yield from_record(record, None)
+                yield from_record(record, None, counting)
 
 
 def read_samples(
@@ -222,6 +224,7 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     finish = next((one for one in said if isinstance(one, str) and one), "")
     return {
         "prompt": sample.prompt or "",
+        "opening": _find_opening(sample),
         "reference": sample.reference if isinstance(sample.reference, str) else "",
         "response": sample.response or "",
         "messages": sample.messages or (),
@@ -231,8 +234,30 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     }
 
 
-def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
-    """A sample of a run folder, with its rollout where that is still there."""
+def _find_opening(sample: Sample) -> str:
+    """All that stands before the policy; where it is not known, a later user may be simulated."""
+    users = sum(one.get("role") == "user" for one in sample.messages or ())
+    is_known = sample.opening_turns is not None or users < 2
+    return (is_known and compute_prompt_key(sample)) or ""
+
+
+def _has_failed(details: Mapping[str, Any], counting: Collection[str]) -> bool:
+    """Whether one of the graders failed that made a reward, as far as the details say."""
+    events = details.get("events")
+    tables = [details, *(events if isinstance(events, list) else ())]
+    answers = (one.get(name) for one in tables if isinstance(one, Mapping) for name in counting)
+    kinds = [one.get("kind") for one in answers if isinstance(one, Mapping)]
+    harmless = (None, ErrorKind.NOT_APPLICABLE)
+    return details.get("source") == "graders" and any(kind not in harmless for kind in kinds)
+
+
+def from_record(
+    record: RunRecord, sample: Sample | None, counting: Collection[str] = ()
+) -> AuditedRollout:
+    """A sample of a run folder, with its rollout where that is still there.
+
+    ``counting``: the graders that have a weight.
+    """
     details = record.details or {}
     return AuditedRollout(
         index=record.index,
@@ -251,6 +276,7 @@ def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
             and isinstance(text, str)
         },
         missing=record.missing.kind if record.missing else "",
+        imputed=record.reward is not None and _has_failed(details, counting),
         has_texts=sample is not None and not sample.is_lost,
         **({} if sample is None else _sample_columns(sample)),
     )
