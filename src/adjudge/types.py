@@ -379,9 +379,8 @@ class Sample(msgspec.Struct):
                 flat["ending"] = self.ending
         if self.group is not None:
             flat["group"] = self.group
-        columns = self.extra.get(DATASET_COLUMNS)
-        if columns.__class__ is dict and "reward_info" in self.extra:  # what graders saw then
-            flat |= columns
+        if "reward_info" in self.extra:  # of a recorded row: as graders saw it
+            flat |= self.extra.get(DATASET_COLUMNS) or {}
         return flat
 
 

@@ -27,7 +27,7 @@ from adjudge.checks.run import (
     MetricsByStep,
 )
 from adjudge.errors import ConfigError, ErrorKind, RunFolderError
-from adjudge.intake.rollouts import compute_prompt_key
+from adjudge.intake.rollouts import compute_divergence, compute_prompt_key
 from adjudge.judges.asking import JudgeCall
 from adjudge.messages import content_text
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
@@ -224,7 +224,7 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     finish = next((one for one in said if isinstance(one, str) and one), "")
     return {
         "prompt": sample.prompt or "",
-        "opening": _find_opening(sample),
+        "opening": (compute_divergence(sample) is None and compute_prompt_key(sample)) or "",
         "reference": sample.reference if isinstance(sample.reference, str) else "",
         "response": sample.response or "",
         "messages": sample.messages or (),
@@ -234,21 +234,13 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _find_opening(sample: Sample) -> str:
-    """All that stands before the policy; where it is not known, a later user may be simulated."""
-    users = sum(one.get("role") == "user" for one in sample.messages or ())
-    is_known = sample.opening_turns is not None or users < 2
-    return (is_known and compute_prompt_key(sample)) or ""
-
-
 def _has_failed(details: Mapping[str, Any], counting: Collection[str]) -> bool:
     """Whether one of the graders failed that made a reward, as far as the details say."""
     events = details.get("events")
     tables = [details, *(events if isinstance(events, list) else ())]
-    answers = (one.get(name) for one in tables if isinstance(one, Mapping) for name in counting)
-    kinds = [one.get("kind") for one in answers if isinstance(one, Mapping)]
-    harmless = (None, ErrorKind.NOT_APPLICABLE)
-    return details.get("source") == "graders" and any(kind not in harmless for kind in kinds)
+    said = (one.get(name) for one in tables if isinstance(one, Mapping) for name in counting)
+    kinds = [one.get("kind", ErrorKind.NOT_APPLICABLE) for one in said if isinstance(one, Mapping)]
+    return details.get("source") == "graders" and kinds.count(ErrorKind.NOT_APPLICABLE) < len(kinds)
 
 
 def from_record(

@@ -472,14 +472,11 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     unit = "share of the samples with a judge's words"
     affected = Affected.measure(run, mask, known, unit=unit)
     [(value, times)] = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
-    said = f"{times} of them still have a reward, {value:g} each"
-    if imputed := int((error[mask] > 1).sum()):
-        said = f"{imputed} of them have a grader's minimum for it (missing.suspect = 'min')"
-    elif times < _FIXED_SHARE * mask.sum():
+    if times < _FIXED_SHARE * mask.sum() and error[mask].max() < 2:
         return affected.result
     return affected.describe(
-        f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {said}: a "
-        "failure became a number.",
+        f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
+        f"them still have a reward, {value:g} each: a failure became a number.",
         advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "
         "judge again: `adjudge grade` does both, unless the spec has missing.suspect = 'min'.",
         severity=severity_of(2 * int(mask.sum()) / len(run)),

@@ -94,7 +94,7 @@ class InputReport:
         """
         have, extra = self._have, sample.extra
         self.samples += 1
-        self._textless += sample.response is None and not sample.is_lost
+        self._textless += sample.response is None
         have["messages"] += sample.messages is not None
         have["prompt"] += bool(sample.prompt)
         have["reference"] += sample.reference is not None

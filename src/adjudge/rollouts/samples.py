@@ -83,19 +83,15 @@ def sample_from_row(
     if group.__class__ is not str:
         group = _parse_group(group)
     take("index", None)
-    is_recorded = "reward_info" in row
-    lost = take("lost_rollout", None) if is_recorded else None
+    lost = take("lost_rollout", None) if "reward_info" in row else None
+    is_lost, why = lost is not None, lost or ""
     references.set(columns)
     if "env_reward" in columns:
         columns["env_reward"] = read_env_reward(columns["env_reward"])
         if columns["env_reward"] is None:
             del columns["env_reward"]
-    is_lost = lost is not None
-    if (messages is None and (is_lost or is_plain(prompt, response))) or not texts:
-        problem = lost or ""
-        return Sample(
-            index, 0, prompt, response, None, columns, is_lost, None, group, where, problem
-        )
+    if (messages is None and is_plain(prompt, response)) or not texts:
+        return Sample(index, 0, prompt, response, None, columns, is_lost, None, group, where, why)
     rollout = _read_parts(messages, prompt, response, opening_turns)
     if rollout is None and not row.keys().isdisjoint(("messages", "response")):
         raise RolloutError("'messages' or 'response' is null: no response was made")
@@ -104,10 +100,10 @@ def sample_from_row(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
-    if opening_turns is None and not is_recorded:  # else all that stood before the policy is there
+    if opening_turns is None and "reward_info" not in row:  # else all that stood there is known
         rollout = _add_system(rollout, columns)
     sample = sample_of_rollout(index, 0, rollout, columns)
-    sample.group, sample.where, sample.is_lost, sample.problem = group, where, is_lost, lost or ""
+    sample.group, sample.where, sample.is_lost, sample.problem = group, where, is_lost, why
     return sample
 
 

@@ -196,11 +196,7 @@ def _find_slime_reward(samples: Sequence[Record]) -> RewardColumns:
 
 
 _RUN_COLUMNS = ("index", "group", "reward", "missing", "reward_info")
-_has_run_columns = shape(**dict.fromkeys(_RUN_COLUMNS, object))
-
-
-def _matches_run_folder(record: Record) -> bool:
-    return _has_run_columns(record) and "response" not in record  # of a lost rollout it is null
+_matches_run_folder = shape(**dict.fromkeys(_RUN_COLUMNS, object))
 
 
 def _convert_run_folder(_: Record) -> Iterable[Row]:

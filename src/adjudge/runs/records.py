@@ -146,7 +146,7 @@ class RunRecords:
 
         def is_own(record: RunRecord) -> bool:
             if self.is_training:  # processes that record number their rows together
-                return not record.messages is record.response is record.lost_rollout is None
+                return record.messages is not None or record.response is not None
             if not record.key or record.index in seen:
                 return False
             seen.add(record.index)

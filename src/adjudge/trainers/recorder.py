@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,7 +38,6 @@ from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
 from adjudge.intake.columns import without_arrays
 from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.spec import RewardSpec
-from adjudge.rollouts.columns import RESPONSE_LISTS
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RunRecord
 from adjudge.runs.story import describe_spec
@@ -55,10 +54,7 @@ _ROLLOUTS, _EVALUATION = "rollouts.jsonl", "evaluation_rollouts.jsonl"
 _METRICS = "metrics.jsonl"
 _ROWS = (_ROLLOUTS, _EVALUATION, "rewards.jsonl")
 _TEXTS = ("prompt", "response", "messages", "opening_turns")
-_OWN_NAMES = frozenset(
-    {*RunRecord.__struct_fields__, *RESPONSE_LISTS, DATASET_COLUMNS}
-    | {"start", "policy_version", "rank"}
-)
+_OWN_NAMES = {*RunRecord.__struct_fields__, DATASET_COLUMNS, "start", "policy_version", "rank"}
 """What readers of a row know by name; a dataset's column of that name stands apart."""
 _LOCK = ".recorder.lock"
 _LIVE = ".recorder.live"
@@ -127,7 +123,7 @@ class FlightRecorder:
 
     def _count_start(self, *, alone: bool) -> None:
         """Hold the folder, and count a start where nobody else does."""
-        self._live = _open_file(self.folder / _LIVE)
+        self._live = os.open(self.folder / _LIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
         fcntl.flock(self._live, fcntl.LOCK_SH)
         facts = read_json_object(self.folder / _MANIFEST) or {}
         self._start = facts.get("starts", 0)
@@ -194,10 +190,6 @@ class FlightRecorder:
 # --- the folder ---------------------------------------------------------------------------------
 
 
-def _open_file(path: Path) -> int:
-    return os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-
-
 def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any]:
     facts = {
         "kind": _KIND,
@@ -211,14 +203,10 @@ def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any
 
 def _is_alone(folder: Path) -> bool:
     """Whether nobody else records to ``folder``: no process of this start, no other recorder."""
-    handle = _open_file(folder / _LIVE)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(handle)
-    return True
+    with suppress(BlockingIOError), (folder / _LIVE).open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _claim(folder: Path, facts: Mapping[str, Any], *, alone: bool) -> None:
@@ -249,7 +237,7 @@ def _claim(folder: Path, facts: Mapping[str, Any], *, alone: bool) -> None:
 @contextmanager
 def _exclusive_folder(folder: Path) -> Iterator[None]:
     """``folder`` for this process alone, for the time of one append."""
-    handle = _open_file(folder / _LOCK)
+    handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -388,7 +376,8 @@ class _Writer:
             if number % _ROWS_AT_ONCE == 0:
                 time.sleep(_YIELD_S)  # or the trainer's thread waits for the interpreter's lock
             try:
-                body = encode_json(self._row(sample, judged, result, call, step), _plain_value)
+                row = without_arrays(self._row(sample, judged, result, call, step))
+                body = encode_json(row, str)
             except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
                 self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
                 continue
@@ -407,7 +396,7 @@ class _Writer:
         fields, missing, messages = sample.fields(), result.missing, sample.messages
         texts = {name: fields.pop(name) for name in _TEXTS if getattr(sample, name) is not None}
         if messages is None:
-            texts.setdefault("response", None if sample.is_lost else "")
+            texts.setdefault("response", "")
         else:  # whoever reads the row takes both from there, and texts are most of it
             read = read_conversation(messages, sample.opening_turns)
             for name in ("response", "prompt"):
@@ -427,8 +416,8 @@ class _Writer:
             **texts,
             **({"lost_rollout": sample.problem} if sample.is_lost else {}),
         }
+        fields.pop("env_reward", None)
         apart = {name: fields.pop(name) for name in [*fields] if name in _OWN_NAMES}
-        apart = {name: one for name, one in apart.items() if one is not row.get(name, apart)}
         return row | fields | ({DATASET_COLUMNS: apart} if apart else {})
 
     def _group_name(self, group: str, call: RecordedCall) -> str:
@@ -496,12 +485,6 @@ class _Writer:
             error=self._error,
         )
         _append(self._folder / RECORDER_FILE, [encode_json(row)])
-
-
-def _plain_value(value: object) -> object:
-    """Arrays and numbers of any library as JSON has them, another object as its text."""
-    plain = without_arrays(value)
-    return str(value) if plain is value else plain
 
 
 def _lengths(calls: Sequence[RecordedCall]) -> list[int]:
