@@ -11,7 +11,7 @@ import math
 import re
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import islice
@@ -134,9 +134,8 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
             done += 1
     except RunFolderError as error:
         run.notes.append(f"{error} Until then only rewards are audited, no texts.")
-        for number, record in enumerate(records):
-            if number >= done:
-                yield from_record(record, None, counting)
+        for record in islice(records, done, None):
+            yield from_record(record, None, counting)
 
 
 def read_samples(
@@ -234,18 +233,17 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     }
 
 
-def _has_failed(details: Mapping[str, Any], counting: Collection[str]) -> bool:
-    """Whether one of the graders failed that made a reward, as far as the details say."""
+def _find_imputed(details: Mapping[str, Any], counting: list[str]) -> str:
+    """The kind of a failure, of the graders that made a reward, that became a number in it."""
     events = details.get("events")
     tables = [details, *(events if isinstance(events, list) else ())]
     said = (one.get(name) for one in tables if isinstance(one, Mapping) for name in counting)
-    kinds = [one.get("kind", ErrorKind.NOT_APPLICABLE) for one in said if isinstance(one, Mapping)]
-    return details.get("source") == "graders" and kinds.count(ErrorKind.NOT_APPLICABLE) < len(kinds)
+    kinds = [str(one.get("kind") or "") for one in said if isinstance(one, Mapping)]
+    failed = [one for one in kinds if one not in ("", ErrorKind.NOT_APPLICABLE)]
+    return failed[0] if failed and details.get("source") == "graders" else ""
 
 
-def from_record(
-    record: RunRecord, sample: Sample | None, counting: Collection[str] = ()
-) -> AuditedRollout:
+def from_record(record: RunRecord, sample: Sample | None, counting: list[str]) -> AuditedRollout:
     """A sample of a run folder, with its rollout where that is still there.
 
     ``counting``: the graders that have a weight.
@@ -267,8 +265,7 @@ def from_record(
             and (text := next(filter(None, map(detail.get, ("reason", "error", "message"))), ""))
             and isinstance(text, str)
         },
-        missing=record.missing.kind if record.missing else "",
-        imputed=record.reward is not None and _has_failed(details, counting),
+        missing=record.missing.kind if record.missing else _find_imputed(details, counting),
         has_texts=sample is not None and not sample.is_lost,
         **({} if sample is None else _sample_columns(sample)),
     )

@@ -453,7 +453,7 @@ def measure_error_text(rollout: AuditedRollout) -> float | None:
 
     2 where the run itself says that it made a failure a number.
     """
-    if rollout.imputed:
+    if rollout.missing and rollout.reward is not None:
         return 2.0
     if not any(rollout.reasons.values()):
         return None

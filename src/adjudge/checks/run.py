@@ -41,13 +41,13 @@ class AuditedRollout:
     """One rollout with its texts, as it is measured.
 
     ``reward`` is what the trainer got, ``None`` where it is missing, and ``missing`` then names the
-    kind of the failure where the run says it; ``imputed``: it has a grader's minimum for a failure
-    (``missing.suspect``). ``components`` are the numbers that the reward was
-    made of; not finite ones stay as they are. ``env_reward`` is the environment's, where a judge
-    gave ``reward``; ``advantage`` is what the run recorded. ``reasons`` has what each grader said
-    in words, failures included. ``truncated``: whether it was cut off; ``None`` where it is
-    unknown. ``opening`` is all that stands before the policy, empty where that is not known;
-    ``None``: it is the prompt. ``has_texts`` is false where the rollouts of a run folder are gone.
+    kind of the failure where the run says it; beside a reward it is a failure that became a number
+    (``missing.suspect``). ``components`` are the numbers that the reward was made of; not finite
+    ones stay as they are. ``env_reward`` is the environment's, where a judge gave ``reward``;
+    ``advantage`` is what the run recorded. ``reasons`` has what each grader said in words, failures
+    included. ``truncated``: whether it was cut off; ``None`` where it is unknown. ``opening`` is
+    all that stands before the policy, empty where that is not known. ``has_texts`` is false where
+    the rollouts of a run folder are gone.
     """
 
     index: int
@@ -60,9 +60,8 @@ class AuditedRollout:
     components: dict[str, float | None] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     missing: str = ""
-    imputed: bool = False
     prompt: str = ""
-    opening: str | None = None
+    opening: str = ""
     reference: str = ""
     response: str = ""
     messages: Sequence[Mapping[str, Any]] = ()

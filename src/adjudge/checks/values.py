@@ -151,15 +151,9 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
     )
 
 
-def _measure_opening(rollout: AuditedRollout) -> float | None:
-    """All that stands before the policy, by number."""
-    opening = rollout.prompt if rollout.opening is None else rollout.opening
-    return hash_text(opening) if opening else None
-
-
 def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
     prompt = run.feature("mixed_prompts.opening")
-    known = np.isfinite(prompt)
+    known = prompt != hash_text("")
     need(known.any(), "no row says what stands before the policy")
     pairs = np.unique(np.stack([run.group[known], prompt[known]]), axis=1)
     of = np.bincount(pairs[0].astype(int), minlength=len(run.group_sizes))
@@ -373,7 +367,7 @@ VALUE_CHECKS = (
     Check("mixed_prompts", "Groups with several prompts",
           f"more than {_MIN_PART:.0%} of the groups with answers to more than one prompt",
           _find_mixed_prompts,
-          features={"mixed_prompts.opening": _measure_opening}),
+          features={"mixed_prompts.opening": lambda rollout: hash_text(rollout.opening)}),
     Check("missing_pattern", "Missing rewards that follow the answers",
           "missing rewards that depend on the answer's length, or are together in groups",
           _find_missing_pattern),

@@ -165,7 +165,7 @@ class RunRecords:
         if self.is_training:
             for record in self:
                 try:
-                    yield record, _sample_of(record)
+                    yield record, sample_from_row(msgspec.structs.asdict(record), record.index)
                 except RolloutError as error:
                     place = f"{self.file}: index {record.index}"
                     _log.warning("%s: %s. The sample is left out.", place, error)
@@ -224,11 +224,6 @@ class RunRecords:
                 f"{', '.join(gone) or 'its run.json names none'}. Put them back."
             )
         return inputs
-
-
-def _sample_of(record: RunRecord) -> Sample:
-    names = "messages", "opening_turns", "prompt", "response", "lost_rollout", "reward_info"
-    return sample_from_row({name: getattr(record, name) for name in names}, record.index)
 
 
 # --- under another spec ---------------------------------------------------------------------------

@@ -41,7 +41,6 @@ from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
 from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RunRecord
 from adjudge.runs.story import describe_spec
-from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import RecordedCall, batch_metrics
 from adjudge.types import DATASET_COLUMNS, GradedSample, RewardResult, Sample
@@ -454,8 +453,7 @@ class _Writer:
         self, step: int, metrics: Mapping[str, float], calls: Sequence[RecordedCall]
     ) -> None:
         lengths = _lengths(calls)
-        scores = [one.score for call in calls for one in call.results]
-        reward = mean([score for score in scores if score is not None])
+        reward = metrics.get("judge/score_mean")
         row: dict[str, float] = {
             "step": step,
             **self._mark,
