@@ -64,12 +64,11 @@ def read_audited(
     """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
     count = 0
     for path in paths:
-        found = _read_folder(path, run) if _is_run_folder(path) else None
-        if found is None:
-            found = _read_dump([path], mapping, run)
+        is_run = _is_run_folder(path)
+        found = _read_folder(path, run) if is_run else _read_dump([path], mapping, run)
         for rollout in found:
             rollout.index = count
-            if len(paths) > 1 and _is_run_folder(path):
+            if len(paths) > 1 and is_run:
                 rollout.group = f"{path}: {rollout.group}"
             count += 1
             yield rollout
@@ -148,15 +147,12 @@ def read_samples(
     """The texts of ``rows``, read again; no texts of the others were kept."""
     found: dict[int, AuditedRollout] = {}
     last = max(rows, default=-1)
-    if last < 0:
-        return found
-    for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
+    rollouts = islice(read_audited(paths, mapping, AuditedRun()), last + 1)
+    for row, rollout in enumerate(rollouts):
         if row % PROGRESS_EVERY == 0:
             progress("samples", row, last + 1)
         if row in rows:
             found[row] = _cut(rollout, float(run.advantage[row]))
-        if row >= last:
-            break
     return found
 
 

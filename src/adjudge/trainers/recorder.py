@@ -236,12 +236,9 @@ def _claim(folder: Path, facts: Mapping[str, Any], *, alone: bool) -> None:
 @contextmanager
 def _exclusive_folder(folder: Path) -> Iterator[None]:
     """``folder`` for this process alone, for the time of one append."""
-    handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with (folder / _LOCK).open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int:
@@ -351,9 +348,8 @@ class _Writer:
     # --- one call -----------------------------------------------------------------------------
 
     def _write(self, call: RecordedCall) -> None:
-        one_by_one = len(call.samples) == 1 and call.progress.step is None
         step = call.progress.step
-        if step is None and not one_by_one:
+        if step is None and len(call.samples) != 1:
             step = self._calls
         bodies = self._encode_rows(call, step)
         if not self._rows and not self._dropped:
