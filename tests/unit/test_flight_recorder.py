@@ -248,31 +248,19 @@ def test_a_restarted_trainer_goes_on_in_its_folder(
     assert len({row["group"] for row in found}) == 4
 
 
-class _Slow:
-    """Holds the thread until the test lets it go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.free = threading.Event()
-        real = recording._Writer._write
-
-        def slow(thread: Any, call: Any) -> None:
-            self.free.wait(20)
-            real(thread, call)
-
-        monkeypatch.setattr(recording._Writer, "_write", slow)
-
-
 def test_a_full_queue_is_counted_and_never_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recording, "_MOST_WAITING", 8)
-    slow, (recorder, scorer) = _Slow(monkeypatch), opened(tmp_path)
+    free, write = threading.Event(), recording._Writer._write
+    monkeypatch.setattr(recording._Writer, "_write", lambda *call: (free.wait(20), write(*call)))
+    recorder, scorer = opened(tmp_path)
     started = time.perf_counter()
     with caplog.at_level(logging.WARNING):
         for step in range(5):
             assert len(scorer.score(*batch(*WORDS), step=step).rewards) == 4
     assert time.perf_counter() - started < 10
-    slow.free.set()
+    free.set()
     recorder.close()
     assert len(rows(tmp_path)) == 8
     assert RunRecords(tmp_path).count_dropped() == {"queue_full": 12}
@@ -300,9 +288,8 @@ def test_what_cannot_be_written_never_ends_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder, scorer = opened(tmp_path / "run")
-    scorer.score(*batch("good", column=_Odd()))
-    scorer.score(*batch("good", column=10**400))
-    scorer.score(*batch("good", column=object()))
+    for column in (_Odd(), 10**400, object()):
+        scorer.score(*batch("good", column=column))
     assert recorder.flush()
     found = rows(tmp_path / "run")
     assert len(found) == 2  # 10**400 is a number in JSON, and an object is its text

@@ -35,7 +35,6 @@ import msgspec
 from adjudge.config import compare_settings, flatten
 from adjudge.errors import RunFolderError, TrainingStopped
 from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
-from adjudge.intake.columns import without_arrays
 from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
@@ -371,8 +370,7 @@ class _Writer:
             if number % _ROWS_AT_ONCE == 0:
                 time.sleep(_YIELD_S)  # or the trainer's thread waits for the interpreter's lock
             try:
-                row = without_arrays(self._row(sample, judged, result, call, step))
-                body = encode_json(row, str)
+                body = encode_json(self._row(sample, judged, result, call, step), _as_value)
             except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
                 self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
                 continue
@@ -479,6 +477,11 @@ class _Writer:
             error=self._error,
         )
         _append(self._folder / RECORDER_FILE, [encode_json(row)])
+
+
+def _as_value(one: object) -> object:
+    """Arrays and numbers of any library as values, another object as its text."""
+    return getattr(one, "tolist", one.__str__)()
 
 
 def _lengths(calls: Sequence[RecordedCall]) -> list[int]:
