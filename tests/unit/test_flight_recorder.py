@@ -201,17 +201,15 @@ def test_the_environment_names_the_folder_of_adapters_alone(
     assert opened.folder == tmp_path
 
 
-@pytest.mark.parametrize("there", ["another spec", "another kind", "rows alone"])
+@pytest.mark.parametrize("there", ["", "run.json", "rewards.jsonl", "evaluation_rollouts.jsonl"])
 def test_the_folder_of_another_run_is_refused(tmp_path: Path, there: str) -> None:
-    if there == "another spec":
-        recorded(tmp_path, steps=1)
-    elif there == "another kind":
-        (tmp_path / "run.json").write_text('{"kind": "train"}')
+    if there:
+        (tmp_path / there).write_text('{"kind": "train"}')
     else:
-        (tmp_path / "rewards.jsonl").write_text("{}\n")
+        recorded(tmp_path, steps=1)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     other = RewardSpec.from_dict({**SPEC, "reward": {"group": "centre"}})
-    said = "reward.group was 'none'" if there == "another spec" else "Record to another folder"
+    said = "Record to another folder" if there else "reward.group was 'none'"
     with pytest.raises(RunFolderError, match=said):
         Scorer(other, record=FlightRecorder(tmp_path))
     assert {n: data for n in before if (data := (tmp_path / n).read_bytes())} | before == before

@@ -47,7 +47,7 @@ class AuditedRollout:
     ``advantage`` is what the run recorded. ``reasons`` has what each grader said in words, failures
     included. ``truncated``: whether it was cut off; ``None`` where it is unknown. ``opening`` is
     all that stands before the policy, empty where that is not known. ``has_texts`` is false where
-    the rollouts of a run folder are gone.
+    the rollouts of a run folder are gone, and of a lost rollout.
     """
 
     index: int

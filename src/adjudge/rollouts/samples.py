@@ -489,8 +489,7 @@ class GroupNames:
             "no prompt, each alone": self._alone,
         }
         used = {way: count for way, count in ways.items() if count}
-        said = [f"{way}: {count} rows" for way, count in used.items()]
-        said = list(used) if len(used) == 1 else said
+        said = list(used) if len(used) == 1 else [f"{way}: {n} rows" for way, n in used.items()]
         if self._diverged:
             said.append(
                 f"{self._diverged} rows begin like others and then the user says something else, "

@@ -387,7 +387,8 @@ class _Writer:
     ) -> dict[str, Any]:
         """As ``adjudge train`` has it, with the fields that graders saw beside it."""
         fields, missing, messages = sample.fields(), result.missing, sample.messages
-        texts = {name: fields.pop(name) for name in _TEXTS if getattr(sample, name) is not None}
+        own = [name for name in _TEXTS if name in fields and getattr(sample, name) is not None]
+        texts = {name: fields.pop(name) for name in own}
         if messages is None:
             texts.setdefault("response", "")
         else:  # whoever reads the row takes both from there, and texts are most of it
