@@ -74,12 +74,9 @@ def sample_from_row(
     """
     columns = dict(row)
     take = columns.pop
-    messages, prompt, response = (
-        take("messages", None),
-        take("prompt", None),
-        take("response", None),
-    )
-    opening_turns, group = take("opening_turns", None), take("group", None)
+    messages, prompt = take("messages", None), take("prompt", None)
+    response, group = take("response", None), take("group", None)
+    opening_turns = take("opening_turns", None)
     if group.__class__ is not str:
         group = _parse_group(group)
     take("index", None)
