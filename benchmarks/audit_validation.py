@@ -97,6 +97,7 @@ def make_rollouts(
                 group=str(group),
                 step=step,
                 prompt=f"prompt {group}",
+                opening=f"prompt {group}",
                 response=_text(rng, sentences(step or 0)),
                 reward=reward(difficulty, step or 0),
             )

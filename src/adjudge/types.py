@@ -293,6 +293,10 @@ def finite_number(value: object) -> float | None:
     return number if math.isfinite(number) else None
 
 
+DATASET_COLUMNS = "dataset_columns"
+"""Where a recorded row has the dataset's columns that have a name of the row's own."""
+
+
 class Sample(msgspec.Struct):
     """One rollout to be scored, from whatever door it came; :mod:`adjudge.intake` makes it.
 
@@ -375,6 +379,8 @@ class Sample(msgspec.Struct):
                 flat["ending"] = self.ending
         if self.group is not None:
             flat["group"] = self.group
+        if "reward_info" in self.extra:  # of a recorded row: as graders saw it
+            flat |= self.extra.get(DATASET_COLUMNS) or {}
         return flat
 
 

@@ -94,6 +94,7 @@ def _clean(steps: int, groups: int, size: int, binary: bool, seed: int) -> list[
                     step=step,
                     reward=reward,
                     prompt=f"prompt {step} {group}",
+                    opening=f"prompt {step} {group}",
                     response=" ".join(words) + ".",
                 )
                 found.append(rollout)

@@ -14,13 +14,18 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.rows import read_jsonl
+from tests.rows import assistant, read_jsonl, user
 
 from adjudge.audit.report import make_audit
-from adjudge.errors import RunFolderError, TrainingStopped
+from adjudge.audit.rollouts import read_audited
+from adjudge.checks.run import AuditedRun
+from adjudge.errors import ConfigError, RunFolderError, TrainingStopped
+from adjudge.intake.columns import without_arrays
 from adjudge.judge_evaluation.diff.pairing import DiffRun, PairedRuns
 from adjudge.rewards import RewardSample, RewardSpec
+from adjudge.rollouts.samples import SampleReader
 from adjudge.runs.grading import grade_rollouts
 from adjudge.runs.job import GradingJob
 from adjudge.runs.records import STOP_FILE, RunRecords
@@ -120,6 +125,61 @@ def test_the_readers_of_runs_read_it(tmp_path: Path) -> None:
     assert (len(pairs.pairs), pairs.same_groups) == (12, True)
 
 
+OWN_NAMES = (
+    *("index", "step", "group", "rank", "details", "reward", "missing", "policy_version", "start"),
+    *("key", "where", "tokens", "responses", "opening_turns", "lost_rollout", "dataset_columns"),
+)
+ARRAYS = {
+    "reference": np.array(["7", "seven"]),
+    "index": np.int64(7),
+    "share": [np.float32(0.5), np.float64(7)],
+    "test": {"passed": np.bool_(True), "empty": np.array(7)},
+}
+
+
+@pytest.mark.parametrize("columns", [{"system": "x"}, dict.fromkeys(OWN_NAMES, ("x", 1)), ARRAYS])
+def test_what_graders_saw_comes_back(tmp_path: Path, columns: dict[str, Any]) -> None:
+    folder = tmp_path / "run"
+    recorder, scorer = opened(folder)
+    talk = [{"role": role, "content": "good"} for role in ("assistant", "user", "assistant")]
+    samples = [
+        RewardSample(0, 0, "2 + 2?", "good", None, columns),
+        RewardSample(1, 1, "good", "good", talk, columns, opening_turns=2),
+        RewardSample(2, 2, "2 + 2?", None, None, columns, is_lost=True),
+        RewardSample(3, 3, "good", "good", talk, columns, True, 2, problem="no ids"),
+    ]
+    given = scorer.score(samples, ["0"] * 4).rewards
+    recorder.close()
+    for one, row, pair in zip(
+        samples, SampleReader([folder]), RunRecords(folder).with_samples(), strict=True
+    ):
+        fields = {name: without_arrays(value) for name, value in one.fields().items()}
+        assert {name: row.fields()[name] for name in fields} == fields
+        for found in (row, pair[1]):
+            for name in ("prompt", "messages", "opening_turns", "is_lost", "problem"):
+                assert getattr(found, name) == getattr(one, name)
+            assert (found.response or None) == one.response
+    job = GradingJob([folder], spec(), folder=tmp_path / "again", show_progress=False)
+    grade_rollouts(job)
+    assert [one.reward for one in RunRecords(tmp_path / "again")] == given == [0.9, 0.9, None, None]
+    audited = read_audited([folder], {}, AuditedRun())
+    assert [one.has_texts for one in audited] == [True, True, False, False]
+
+
+def test_an_audit_sees_imputed_failures_and_groups_of_several_prompts(tmp_path: Path) -> None:
+    settings = {**SPEC, "missing": {"patience_s": 0.0, "suspect": "min"}}
+    recorder = FlightRecorder(tmp_path)
+    scorer = Scorer(RewardSpec.from_dict(settings), record=recorder)
+    samples = []
+    for place, word in enumerate(WORDS * 4):
+        talk = [user(f"town {place % 2}?"), assistant("Yes."), user("Which?"), assistant(word)]
+        samples.append(RewardSample(place, place % 4, "Which?", word, talk, opening_turns=3))
+    assert None not in scorer.score(samples, [str(place // 4) for place in range(16)]).rewards
+    recorder.close()
+    found = {one.name: one.state for one in make_audit([tmp_path], {}).outcomes}
+    assert (found["judge_errors"], found["mixed_prompts"]) == ("found", "found")
+
+
 def test_evaluations_stand_apart(tmp_path: Path) -> None:
     recorder, scorer = opened(tmp_path)
     scorer.score(*batch("good"), progress=TrainerProgress(4, 4, evaluating=True))
@@ -141,20 +201,31 @@ def test_the_environment_names_the_folder_of_adapters_alone(
     assert opened.folder == tmp_path
 
 
-@pytest.mark.parametrize("there", ["another spec", "another kind", "rows alone"])
+@pytest.mark.parametrize("there", ["", "run.json", "rewards.jsonl", "evaluation_rollouts.jsonl"])
 def test_the_folder_of_another_run_is_refused(tmp_path: Path, there: str) -> None:
-    if there == "another spec":
-        recorded(tmp_path, steps=1)
-    elif there == "another kind":
-        (tmp_path / "run.json").write_text('{"kind": "train"}')
+    if there:
+        (tmp_path / there).write_text('{"kind": "train"}')
     else:
-        (tmp_path / "rewards.jsonl").write_text("{}\n")
+        recorded(tmp_path, steps=1)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     other = RewardSpec.from_dict({**SPEC, "reward": {"group": "centre"}})
-    said = "reward.group was 'none'" if there == "another spec" else "Record to another folder"
+    said = "Record to another folder" if there else "reward.group was 'none'"
     with pytest.raises(RunFolderError, match=said):
         Scorer(other, record=FlightRecorder(tmp_path))
     assert {n: data for n in before if (data := (tmp_path / n).read_bytes())} | before == before
+
+
+def test_a_start_without_rows_claims_no_folder(tmp_path: Path) -> None:
+    settings: list[dict[str, Any]] = [{"sample_rate": 0.5}, {"group": "centre"}]
+    specs = [RewardSpec.from_dict({**SPEC, "reward": reward}) for reward in settings]
+    with pytest.raises(ConfigError, match="Set 1"):
+        make_trainer_reward(specs[0], "trl", record=tmp_path)
+    for one in reversed(specs):
+        recorder = FlightRecorder(tmp_path)
+        Scorer(one, record=recorder)
+        with pytest.raises(RunFolderError, match="Record to another folder"):
+            Scorer(spec(), record=FlightRecorder(tmp_path))  # the first one may still write
+        recorder.close()
 
 
 def test_a_restarted_trainer_goes_on_in_its_folder(
@@ -175,31 +246,19 @@ def test_a_restarted_trainer_goes_on_in_its_folder(
     assert len({row["group"] for row in found}) == 4
 
 
-class _Slow:
-    """Holds the thread until the test lets it go."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.free = threading.Event()
-        real = recording._Writer._write
-
-        def slow(thread: Any, call: Any) -> None:
-            self.free.wait(20)
-            real(thread, call)
-
-        monkeypatch.setattr(recording._Writer, "_write", slow)
-
-
 def test_a_full_queue_is_counted_and_never_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(recording, "_MOST_WAITING", 8)
-    slow, (recorder, scorer) = _Slow(monkeypatch), opened(tmp_path)
+    free, write = threading.Event(), recording._Writer._write
+    monkeypatch.setattr(recording._Writer, "_write", lambda *call: (free.wait(20), write(*call)))
+    recorder, scorer = opened(tmp_path)
     started = time.perf_counter()
     with caplog.at_level(logging.WARNING):
         for step in range(5):
             assert len(scorer.score(*batch(*WORDS), step=step).rewards) == 4
     assert time.perf_counter() - started < 10
-    slow.free.set()
+    free.set()
     recorder.close()
     assert len(rows(tmp_path)) == 8
     assert RunRecords(tmp_path).count_dropped() == {"queue_full": 12}
@@ -227,9 +286,8 @@ def test_what_cannot_be_written_never_ends_the_run(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder, scorer = opened(tmp_path / "run")
-    scorer.score(*batch("good", column=_Odd()))
-    scorer.score(*batch("good", column=10**400))
-    scorer.score(*batch("good", column=object()))
+    for column in (_Odd(), 10**400, object()):
+        scorer.score(*batch("good", column=column))
     assert recorder.flush()
     found = rows(tmp_path / "run")
     assert len(found) == 2  # 10**400 is a number in JSON, and an object is its text

@@ -26,7 +26,8 @@ from adjudge.checks.run import (
     AuditedRun,
     MetricsByStep,
 )
-from adjudge.errors import ConfigError, RunFolderError
+from adjudge.errors import ConfigError, ErrorKind, RunFolderError
+from adjudge.intake.rollouts import compute_divergence, compute_prompt_key
 from adjudge.judges.asking import JudgeCall
 from adjudge.messages import content_text
 from adjudge.rollouts.input_report import RUN_FOLDER, may_be_score
@@ -63,12 +64,11 @@ def read_audited(
     """Every rollout of dumps and run folders in order; notes on the reading go to ``run``."""
     count = 0
     for path in paths:
-        found = _read_folder(path, run) if _is_run_folder(path) else None
-        if found is None:
-            found = _read_dump([path], mapping, run)
+        is_run = _is_run_folder(path)
+        found = _read_folder(path, run) if is_run else _read_dump([path], mapping, run)
         for rollout in found:
             rollout.index = count
-            if len(paths) > 1 and _is_run_folder(path):
+            if len(paths) > 1 and is_run:
                 rollout.group = f"{path}: {rollout.group}"
             count += 1
             yield rollout
@@ -125,16 +125,16 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
         run.notes.append(
             f"{path}: {sum(dropped.values()):,} samples of the run were not recorded ({reasons})."
         )
+    counting = [one.name for one in read_grader_facts(records.facts).values() if one.weight]
     done = 0
     try:
         for record, sample in records.with_samples():
-            yield from_record(record, sample)
+            yield from_record(record, sample, counting)
             done += 1
     except RunFolderError as error:
         run.notes.append(f"{error} Until then only rewards are audited, no texts.")
-        for number, record in enumerate(records):
-            if number >= done:
-                yield from_record(record, None)
+        for record in islice(records, done, None):
+            yield from_record(record, None, counting)
 
 
 def read_samples(
@@ -147,15 +147,12 @@ def read_samples(
     """The texts of ``rows``, read again; no texts of the others were kept."""
     found: dict[int, AuditedRollout] = {}
     last = max(rows, default=-1)
-    if last < 0:
-        return found
-    for row, rollout in enumerate(read_audited(paths, mapping, AuditedRun())):
+    rollouts = islice(read_audited(paths, mapping, AuditedRun()), last + 1)
+    for row, rollout in enumerate(rollouts):
         if row % PROGRESS_EVERY == 0:
             progress("samples", row, last + 1)
         if row in rows:
             found[row] = _cut(rollout, float(run.advantage[row]))
-        if row >= last:
-            break
     return found
 
 
@@ -222,6 +219,7 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     finish = next((one for one in said if isinstance(one, str) and one), "")
     return {
         "prompt": sample.prompt or "",
+        "opening": (compute_divergence(sample) is None and compute_prompt_key(sample)) or "",
         "reference": sample.reference if isinstance(sample.reference, str) else "",
         "response": sample.response or "",
         "messages": sample.messages or (),
@@ -231,8 +229,21 @@ def _sample_columns(sample: Sample) -> dict[str, Any]:
     }
 
 
-def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
-    """A sample of a run folder, with its rollout where that is still there."""
+def _find_imputed(details: Mapping[str, Any], counting: list[str]) -> str:
+    """The kind of a failure, of the graders that made a reward, that became a number in it."""
+    events = details.get("events")
+    tables = [details, *(events if isinstance(events, list) else ())]
+    said = (one.get(name) for one in tables if isinstance(one, Mapping) for name in counting)
+    kinds = [str(one.get("kind") or "") for one in said if isinstance(one, Mapping)]
+    failed = [one for one in kinds if one not in ("", ErrorKind.NOT_APPLICABLE)]
+    return failed[0] if failed and details.get("source") == "graders" else ""
+
+
+def from_record(record: RunRecord, sample: Sample | None, counting: list[str]) -> AuditedRollout:
+    """A sample of a run folder, with its rollout where that is still there.
+
+    ``counting``: the graders that have a weight.
+    """
     details = record.details or {}
     return AuditedRollout(
         index=record.index,
@@ -250,8 +261,8 @@ def from_record(record: RunRecord, sample: Sample | None) -> AuditedRollout:
             and (text := next(filter(None, map(detail.get, ("reason", "error", "message"))), ""))
             and isinstance(text, str)
         },
-        missing=record.missing.kind if record.missing else "",
-        has_texts=sample is not None,
+        missing=record.missing.kind if record.missing else _find_imputed(details, counting),
+        has_texts=sample is not None and not sample.is_lost,
         **({} if sample is None else _sample_columns(sample)),
     )
 

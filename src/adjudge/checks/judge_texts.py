@@ -449,7 +449,12 @@ def is_judge_error(reason: str) -> bool:
 
 
 def measure_error_text(rollout: AuditedRollout) -> float | None:
-    """Whether a judge's words on a rollout are an error; ``None`` where there are no words."""
+    """Whether a judge's words on a rollout are an error; ``None`` where there are no words.
+
+    2 where the run itself says that it made a failure a number.
+    """
+    if rollout.missing and rollout.reward is not None:
+        return 2.0
     if not any(rollout.reasons.values()):
         return None
     return float(any(map(is_judge_error, rollout.reasons.values())))
@@ -467,13 +472,13 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     unit = "share of the samples with a judge's words"
     affected = Affected.measure(run, mask, known, unit=unit)
     [(value, times)] = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
-    if times < _FIXED_SHARE * mask.sum():
+    if times < _FIXED_SHARE * mask.sum() and error[mask].max() < 2:
         return affected.result
     return affected.describe(
         f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
         f"them still have a reward, {value:g} each: a failure became a number.",
         advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "
-        "judge again: `adjudge grade` does both.",
+        "judge again: `adjudge grade` does both, unless the spec has missing.suspect = 'min'.",
         severity=severity_of(2 * int(mask.sum()) / len(run)),
     )
 

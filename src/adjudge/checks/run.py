@@ -41,11 +41,13 @@ class AuditedRollout:
     """One rollout with its texts, as it is measured.
 
     ``reward`` is what the trainer got, ``None`` where it is missing, and ``missing`` then names the
-    kind of the failure where the run says it. ``components`` are the numbers that the reward was
-    made of; not finite ones stay as they are. ``env_reward`` is the environment's, where a judge
-    gave ``reward``; ``advantage`` is what the run recorded. ``reasons`` has what each grader said
-    in words, failures included. ``truncated``: whether it was cut off; ``None`` where it is
-    unknown. ``has_texts`` is false where the rollouts of a run folder are gone.
+    kind of the failure where the run says it; beside a reward it is a failure that became a number
+    (``missing.suspect``). ``components`` are the numbers that the reward was made of; not finite
+    ones stay as they are. ``env_reward`` is the environment's, where a judge gave ``reward``;
+    ``advantage`` is what the run recorded. ``reasons`` has what each grader said in words, failures
+    included. ``truncated``: whether it was cut off; ``None`` where it is unknown. ``opening`` is
+    all that stands before the policy, empty where that is not known. ``has_texts`` is false where
+    the rollouts of a run folder are gone, and of a lost rollout.
     """
 
     index: int
@@ -59,6 +61,7 @@ class AuditedRollout:
     reasons: dict[str, str] = field(default_factory=dict)
     missing: str = ""
     prompt: str = ""
+    opening: str = ""
     reference: str = ""
     response: str = ""
     messages: Sequence[Mapping[str, Any]] = ()

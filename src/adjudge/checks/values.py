@@ -24,7 +24,7 @@ from adjudge.checks.effects import (
     visible_share,
 )
 from adjudge.checks.filled import are_shares, compare_lengths, stands_apart
-from adjudge.checks.responses import measure_content, measure_prompts
+from adjudge.checks.responses import measure_content
 from adjudge.checks.run import AuditedRollout, AuditedRun, BlockFeature
 from adjudge.checks.words import hash_text
 from adjudge.stats import Estimate
@@ -152,10 +152,9 @@ def _find_saturation(run: AuditedRun) -> CheckResult:
 
 
 def _find_mixed_prompts(run: AuditedRun) -> CheckResult:
-    prompt = run.feature("words.prompt")
-    # Where a user speaks again it may be a simulated one, which varies.
-    known = np.isfinite(prompt) & (run.feature("mixed_prompts.user_turns") < 2)
-    need(known.any(), "the rows have no prompt")
+    prompt = run.feature("mixed_prompts.opening")
+    known = prompt != hash_text("")
+    need(known.any(), "no row says what stands before the policy")
     pairs = np.unique(np.stack([run.group[known], prompt[known]]), axis=1)
     of = np.bincount(pairs[0].astype(int), minlength=len(run.group_sizes))
     compared = of[(of > 0) & (run.group_sizes > 1)]
@@ -368,12 +367,7 @@ VALUE_CHECKS = (
     Check("mixed_prompts", "Groups with several prompts",
           f"more than {_MIN_PART:.0%} of the groups with answers to more than one prompt",
           _find_mixed_prompts,
-          features={
-              "words.prompt": BlockFeature(measure_prompts),
-              "mixed_prompts.user_turns": lambda rollout: float(
-                  sum(one.get("role") == "user" for one in rollout.messages)
-              ),
-          }),
+          features={"mixed_prompts.opening": lambda rollout: hash_text(rollout.opening)}),
     Check("missing_pattern", "Missing rewards that follow the answers",
           "missing rewards that depend on the answer's length, or are together in groups",
           _find_missing_pattern),

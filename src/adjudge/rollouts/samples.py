@@ -69,26 +69,26 @@ def sample_from_row(
     A row needs ``messages`` or ``response``, unless it is to have no ``texts``. A ``prompt`` that
     is a conversation, or that a chat template rendered, stands before ``response``;
     ``opening_turns`` says how many of ``messages`` stand before the policy. Other columns stay
-    available as extra fields under their own name.
+    available as extra fields under their own name. A recorded row has ``lost_rollout`` where
+    the rollout was lost.
     """
     columns = dict(row)
     take = columns.pop
-    messages, prompt, response = (
-        take("messages", None),
-        take("prompt", None),
-        take("response", None),
-    )
-    opening_turns, group = take("opening_turns", None), take("group", None)
+    messages, prompt = take("messages", None), take("prompt", None)
+    response, group = take("response", None), take("group", None)
+    opening_turns = take("opening_turns", None)
     if group.__class__ is not str:
         group = _parse_group(group)
     take("index", None)
+    lost = take("lost_rollout", None) if "reward_info" in row else None
+    is_lost, why = lost is not None, lost or ""
     references.set(columns)
     if "env_reward" in columns:
         columns["env_reward"] = read_env_reward(columns["env_reward"])
         if columns["env_reward"] is None:
             del columns["env_reward"]
     if (messages is None and is_plain(prompt, response)) or not texts:
-        return Sample(index, 0, prompt, response, None, columns, False, None, group, where)
+        return Sample(index, 0, prompt, response, None, columns, is_lost, None, group, where, why)
     rollout = _read_parts(messages, prompt, response, opening_turns)
     if rollout is None and not row.keys().isdisjoint(("messages", "response")):
         raise RolloutError("'messages' or 'response' is null: no response was made")
@@ -97,8 +97,10 @@ def sample_from_row(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
-    sample = sample_of_rollout(index, 0, _add_system(rollout, columns), columns)
-    sample.group, sample.where = group, where
+    if opening_turns is None and "reward_info" not in row:  # else all that stood there is known
+        rollout = _add_system(rollout, columns)
+    sample = sample_of_rollout(index, 0, rollout, columns)
+    sample.group, sample.where, sample.is_lost, sample.problem = group, where, is_lost, why
     return sample
 
 
@@ -484,8 +486,7 @@ class GroupNames:
             "no prompt, each alone": self._alone,
         }
         used = {way: count for way, count in ways.items() if count}
-        said = [f"{way}: {count} rows" for way, count in used.items()]
-        said = list(used) if len(used) == 1 else said
+        said = list(used) if len(used) == 1 else [f"{way}: {n} rows" for way, n in used.items()]
         if self._diverged:
             said.append(
                 f"{self._diverged} rows begin like others and then the user says something else, "

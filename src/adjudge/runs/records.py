@@ -76,8 +76,8 @@ class RunRecord(SampleRow, frozen=True, kw_only=True):
     judged; ``where`` is the ``FILE:ROW`` of the rollout.
     ``reward`` is ``None`` where it is missing, and ``missing`` says why. ``reward_info`` has the
     parts of the reward, ``details`` what each grader said. ``advantage`` is what the run recorded.
-    A training run has the rollout here: ``messages``, and of a recorded one ``prompt`` and
-    ``response``.
+    A training run has the rollout here: ``messages``, and of a recorded one ``opening_turns``,
+    ``prompt`` and ``response``; ``lost_rollout`` says what could not be read of one that was lost.
     """
 
     index: RowIndex
@@ -87,8 +87,10 @@ class RunRecord(SampleRow, frozen=True, kw_only=True):
     reward_info: dict[str, float | None] = msgspec.field(default_factory=dict)
     details: dict[str, Any] | None = None
     messages: list[dict[str, Any]] | None = None
+    opening_turns: Any = None
     prompt: str | None = None
     response: str | None = None
+    lost_rollout: str | None = None
 
     @property
     def group_key(self) -> tuple[int | None, str]:
@@ -163,7 +165,7 @@ class RunRecords:
         if self.is_training:
             for record in self:
                 try:
-                    yield record, _sample_of(record)
+                    yield record, sample_from_row(msgspec.structs.asdict(record), record.index)
                 except RolloutError as error:
                     place = f"{self.file}: index {record.index}"
                     _log.warning("%s: %s. The sample is left out.", place, error)
@@ -195,10 +197,7 @@ class RunRecords:
     def count_dropped(self) -> dict[str, int]:
         """How many samples a flight recorder did not write, by the reason, over all processes."""
         last = {row.writer: row for row in iter_rows(self.path / RECORDER_FILE, RecorderRow)}
-        found: Counter[str] = Counter()
-        for row in last.values():
-            found.update(row.dropped)
-        return dict(found)
+        return dict(sum((Counter(row.dropped) for row in last.values()), Counter[str]()))
 
     @property
     def inputs(self) -> list[Path]:
@@ -222,11 +221,6 @@ class RunRecords:
                 f"{', '.join(gone) or 'its run.json names none'}. Put them back."
             )
         return inputs
-
-
-def _sample_of(record: RunRecord) -> Sample:
-    fields = {"messages": record.messages, "prompt": record.prompt, "response": record.response}
-    return sample_from_row(fields, record.index)
 
 
 # --- under another spec ---------------------------------------------------------------------------

@@ -100,7 +100,7 @@ class Adapter:
         columns: Mapping[str, str] | None = None,
         record: FlightRecorder | Path | str | None = None,
     ) -> None:
-        self.scorer, self.name = Scorer(spec, record=open_recorder(record)), name
+        self.scorer, self.name = Scorer(spec), name
         self.spec: RewardSpec = self.scorer.spec
         self.metric_prefix = "judge/" if name == DEFAULT_NAME else f"judge/{name}/"
         self.columns = dict(columns or {})
@@ -114,6 +114,7 @@ class Adapter:
         if self.call_holds == "one sample":
             self._check_one_sample()
         self.spec.refuse_undrawn()
+        self.scorer.start_recording(open_recorder(record))
 
     # --- a trainer's rows as samples ------------------------------------------------------------
 

@@ -25,7 +25,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,12 +38,11 @@ from adjudge.files import atomic_write, cut_torn_line, iter_lines, write_json
 from adjudge.intake.rollouts import read_conversation
 from adjudge.rewards.spec import RewardSpec
 from adjudge.runs.folder import read_json_object
-from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow
+from adjudge.runs.records import RECORDER_FILE, STOP_FILE, RecorderRow, RunRecord
 from adjudge.runs.story import describe_spec
-from adjudge.stats import mean
 from adjudge.text import encode_json
 from adjudge.trainers.metrics import RecordedCall, batch_metrics
-from adjudge.types import GradedSample, RewardResult, Sample
+from adjudge.types import DATASET_COLUMNS, GradedSample, RewardResult, Sample
 from adjudge.version import describe_writer
 
 DEFAULT_MAX_BYTES = 4 * 2**30
@@ -51,7 +50,10 @@ DEFAULT_MAX_BYTES = 4 * 2**30
 _MANIFEST, _KIND = "run.json", "record"
 _ROLLOUTS, _EVALUATION = "rollouts.jsonl", "evaluation_rollouts.jsonl"
 _METRICS = "metrics.jsonl"
-_ROWS = (_ROLLOUTS, "rewards.jsonl")
+_ROWS = (_ROLLOUTS, _EVALUATION, "rewards.jsonl")
+_TEXTS = ("prompt", "response", "messages", "opening_turns")
+_OWN_NAMES = {*RunRecord.__struct_fields__, DATASET_COLUMNS, "start", "policy_version", "rank"}
+"""What readers of a row know by name; a dataset's column of that name stands apart."""
 _LOCK = ".recorder.lock"
 _LIVE = ".recorder.live"
 """Who records holds a shared lock on it; who opens the folder sees so whether it is alone."""
@@ -107,29 +109,25 @@ class FlightRecorder:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with _exclusive_folder(self.folder):
-                _claim(self.folder, facts)
+                alone = self._live is None and _is_alone(self.folder)
+                _claim(self.folder, facts, alone=alone)
                 if self._live is None:
-                    self._count_start()
+                    self._count_start(alone=alone)
         except OSError as error:
             raise RunFolderError(
                 f"{self.folder}: cannot be recorded to: {error.strerror or error}. Give a folder "
                 "on a disk that knows file locks."
             ) from error
 
-    def _count_start(self) -> None:
+    def _count_start(self, *, alone: bool) -> None:
         """Hold the folder, and count a start where nobody else does."""
         self._live = os.open(self.folder / _LIVE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
+        fcntl.flock(self._live, fcntl.LOCK_SH)
         facts = read_json_object(self.folder / _MANIFEST) or {}
         self._start = facts.get("starts", 0)
-        try:
-            fcntl.flock(self._live, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            pass  # another process of the same start, or another recorder of this one
-        else:
-            if not self._start or (self.folder / _ROWS[0]).exists():
-                self._start += 1
-                write_json(self.folder / _MANIFEST, {**facts, "starts": self._start})
-        fcntl.flock(self._live, fcntl.LOCK_SH)
+        if alone and (not self._start or (self.folder / _ROLLOUTS).exists()):
+            self._start += 1
+            write_json(self.folder / _MANIFEST, {**facts, "starts": self._start})
         if self._start > 1:
             _log.warning(
                 "%s: has rows of an earlier start of the run; those of this one have start = %d. "
@@ -201,10 +199,20 @@ def _describe_run(spec: RewardSpec, graders: Mapping[str, Any]) -> dict[str, Any
     return dict(msgspec.to_builtins(facts, enc_hook=str))
 
 
-def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
+def _is_alone(folder: Path) -> bool:
+    """Whether nobody else records to ``folder``: no process of this start, no other recorder."""
+    with suppress(BlockingIOError), (folder / _LIVE).open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _claim(folder: Path, facts: Mapping[str, Any], *, alone: bool) -> None:
+    """Make ``folder`` the run's, unless it is another's; of a start without rows nothing stays."""
     known = read_json_object(folder / _MANIFEST)
-    if known is None:
-        if there := [name for name in _ROWS if (folder / name).exists()]:
+    there = [name for name in _ROWS if (folder / name).exists()]
+    if known is None or (alone and not there and known.get("kind") == _KIND):
+        if there:
             raise RunFolderError(
                 f"{folder}: holds {there[0]} of another run. Record to another folder."
             )
@@ -227,12 +235,9 @@ def _claim(folder: Path, facts: Mapping[str, Any]) -> None:
 @contextmanager
 def _exclusive_folder(folder: Path) -> Iterator[None]:
     """``folder`` for this process alone, for the time of one append."""
-    handle = os.open(folder / _LOCK, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with (folder / _LOCK).open("ab") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)
 
 
 def _append(path: Path, bodies: Sequence[bytes], most: int | None = None) -> int:
@@ -342,9 +347,8 @@ class _Writer:
     # --- one call -----------------------------------------------------------------------------
 
     def _write(self, call: RecordedCall) -> None:
-        one_by_one = len(call.samples) == 1 and call.progress.step is None
         step = call.progress.step
-        if step is None and not one_by_one:
+        if step is None and len(call.samples) != 1:
             step = self._calls
         bodies = self._encode_rows(call, step)
         if not self._rows and not self._dropped:
@@ -366,7 +370,7 @@ class _Writer:
             if number % _ROWS_AT_ONCE == 0:
                 time.sleep(_YIELD_S)  # or the trainer's thread waits for the interpreter's lock
             try:
-                body = encode_json(self._row(sample, judged, result, call, step), str)
+                body = encode_json(self._row(sample, judged, result, call, step), _as_value)
             except Exception as error:  # noqa: BLE001  (the fields are the user's objects)
                 self._drop("no_json", 1, f"a sample cannot be written as JSON: {error!r:.200}")
                 continue
@@ -383,13 +387,15 @@ class _Writer:
     ) -> dict[str, Any]:
         """As ``adjudge train`` has it, with the fields that graders saw beside it."""
         fields, missing, messages = sample.fields(), result.missing, sample.messages
+        own = [name for name in _TEXTS if name in fields and getattr(sample, name) is not None]
+        texts = {name: fields.pop(name) for name in own}
         if messages is None:
-            fields.setdefault("response", "")
+            texts.setdefault("response", "")
         else:  # whoever reads the row takes both from there, and texts are most of it
             read = read_conversation(messages, sample.opening_turns)
             for name in ("response", "prompt"):
-                if name in fields and fields[name] == getattr(read, name):
-                    del fields[name]
+                if name in texts and texts[name] == getattr(read, name):
+                    del texts[name]
         row = {
             "step": step,
             **self._mark,
@@ -401,8 +407,12 @@ class _Writer:
             "env_reward": judged.env_reward,
             "reward_info": result.reward_info,
             "details": result.details,
+            **texts,
+            **({"lost_rollout": sample.problem} if sample.is_lost else {}),
         }
-        return {**row, **{name: value for name, value in fields.items() if name not in row}}
+        fields.pop("env_reward", None)
+        apart = {name: fields.pop(name) for name in [*fields] if name in _OWN_NAMES}
+        return row | fields | ({DATASET_COLUMNS: apart} if apart else {})
 
     def _group_name(self, group: str, call: RecordedCall) -> str:
         """One name a group, whoever writes of it: the trainer's own begin anew in each call."""
@@ -438,8 +448,7 @@ class _Writer:
         self, step: int, metrics: Mapping[str, float], calls: Sequence[RecordedCall]
     ) -> None:
         lengths = _lengths(calls)
-        scores = [one.score for call in calls for one in call.results]
-        reward = mean([score for score in scores if score is not None])
+        reward = metrics.get("judge/score_mean")
         row: dict[str, float] = {
             "step": step,
             **self._mark,
@@ -469,6 +478,11 @@ class _Writer:
             error=self._error,
         )
         _append(self._folder / RECORDER_FILE, [encode_json(row)])
+
+
+def _as_value(one: object) -> object:
+    """Arrays and numbers of any library as values, another object as its text."""
+    return getattr(one, "tolist", one.__str__)()
 
 
 def _lengths(calls: Sequence[RecordedCall]) -> list[int]:

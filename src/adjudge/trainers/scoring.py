@@ -125,9 +125,13 @@ class Scorer(SpecRewardFunction):
         self._limiter = LogLimiter()
         self._unreported: dict[str, Counter[ErrorKind]] = defaultdict(Counter)
         self._unreported_total = 0
-        self.recorder = None if record is None else open_recorder(record)
-        if self.recorder is not None:
-            self.recorder.open(self.spec, self.graders)
+        self.start_recording(None if record is None else open_recorder(record))
+
+    def start_recording(self, recorder: FlightRecorder | None) -> None:
+        """Record what is scored from now on, once nothing forbids the run: this claims a folder."""
+        self.recorder = recorder
+        if recorder is not None:
+            recorder.open(self.spec, self.graders)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), record=self.recorder), (self.spec,)

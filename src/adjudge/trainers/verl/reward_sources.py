@@ -83,9 +83,10 @@ def make_scorer(spec: Any, *, records: bool = True) -> Scorer:
     It ``records`` where ``ADJUDGE_RECORD`` names a folder. Raises
     :class:`~adjudge.errors.ConfigError`.
     """
-    scorer = Scorer(spec, record=open_recorder() if records else None)
+    scorer = Scorer(spec)
     scorer.spec.refuse_undrawn()
     scorer.spec.refuse_schedules("verl's reward manager", "Give the grader a number.")
+    scorer.start_recording(open_recorder() if records else None)
     return scorer
 
 
