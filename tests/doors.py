@@ -308,6 +308,7 @@ def list_verl_columns(one: Rollout, chat: bool) -> dict[str, Any]:
     found |= {
         "reward_model": {"style": "rule", **truth},
         "extra_info": {} if truth else one.columns,
+        "messages": [*one.before, policy("The dataset says \\boxed{0}.")],
     }
     return found | {"raw_prompt": one.before} if chat else found
 

@@ -10,10 +10,10 @@ verl's tool loop keeps its messages to itself. They are rebuilt from the prompt'
 tells the policy's tokens (1) from what came back (0). Turns are the runs of that mask; calls and
 results are read from ``<tool_call>`` and ``<tool_response>`` tags (Hermes, Qwen).
 
-verl 0.9.1's reward loop has no mask. There messages come from
-:class:`~adjudge.trainers.verl.JudgeToolAgentLoop`, from a loop that puts them into
-``extra_fields``, or from the mask that rollouts of
-:class:`~adjudge.trainers.verl.JudgeAgentLoopManager` bring (:data:`MASK_COLUMN`).
+A loop of one's own may put them into ``extra_fields["extras"]``, as
+:class:`~adjudge.trainers.verl.JudgeToolAgentLoop` does. A dataset's column ``messages`` is not
+read. verl 0.9.1's reward loop has no mask; rollouts of
+:class:`~adjudge.trainers.verl.JudgeAgentLoopManager` bring it (:data:`MASK_COLUMN`).
 """
 
 from __future__ import annotations
@@ -116,9 +116,9 @@ _TEMPLATE_LINES = re.compile(r"\A\s*user\s|\sassistant\s*\Z")
 def _unreadable_messages(why: str) -> GradingFailure:
     return GradingFailure(
         ErrorKind.INVALID_INPUT,
-        f"the messages of a rollout cannot be rebuilt: {why}; put a 'messages' column into the "
-        "batch's non_tensor_batch (verl 0.9.1: let rollouts be made by "
-        "adjudge.trainers.verl.JudgeAgentLoopManager, or put 'messages' into extra_fields)",
+        f"the messages of a rollout cannot be rebuilt: {why}; let your agent loop put "
+        "{'messages': …} into extra_fields['extras'] (or, in verl 0.9.1, let rollouts be made by "
+        "adjudge.trainers.verl.JudgeAgentLoopManager)",
     )
 
 
@@ -229,8 +229,7 @@ class RowReader:
     ) -> Sample:
         """The rollout's own parts; without a conversation where nobody can tell its turns apart."""
         opening = parse_conversation(own.get("raw_prompt"))
-        carried = _loop_fields(own).get("messages")
-        given = parse_conversation(carried) or parse_conversation(own.get("messages"))
+        given = parse_conversation(_loop_fields(own).get("messages"))
         # The end of the prompt, special tokens included, may open the policy's thinking.
         thinks = opens_thinking(self.tokenizer.decode(prompt[-8:], skip_special_tokens=False))
         if given is not None:
@@ -265,8 +264,14 @@ def _find_end_tokens(tokenizer: Any) -> set[int]:
 
 
 def _loop_fields(own: dict[str, Any]) -> dict[str, Any]:
-    """What an agent loop put into its output's ``extra_fields``, and into ``extras`` there."""
+    """What an agent loop put into its output's ``extra_fields``, and into ``extras`` there.
+
+    In batches of 0.6.1 each of ``extra_fields`` is a column beside the number of turns. Of the
+    dataset such a batch has only the columns of rewards, and ``extras`` is none of them.
+    """
     found = own.get("tool_extra_fields")
+    if found is None and "__num_turns__" in own:
+        found = {"extras": own.get("extras")}
     if not isinstance(found, dict):
         return {}
     inner = found.get("extras")
