@@ -124,6 +124,18 @@ def test_of_several_outputs_the_last_counts_whatever_the_padding(folder: Path, s
     assert len(reader.read(last_output(data)).samples[0].messages or []) == 2
 
 
+@pytest.mark.parametrize(
+    ("content", "said"), [([{"image": "a.png"}, {"text": "5 ?"}], "5 ?"), ({"a": 1}, None)]
+)
+def test_messages_of_a_loop_cost_no_row_but_their_own(content: Any, said: str | None) -> None:
+    talks = [[{"role": "user", "content": one}] for one in ("what ?", content)]
+    carried = [{"messages": [*talk, {"role": "assistant", "content": "good"}]} for talk in talks]
+    data = tiny.batch(["good", "good"], raw_prompt=talks, tool_extra_fields=carried)
+    whole, other = RowReader(tiny.tokenizer()).read(data).samples
+    assert (whole.prompt, other.prompt) == ("what ?", said)
+    assert (whole.is_lost, other.is_lost) == (False, said is None)
+
+
 def test_a_rollout_of_several_outputs_counts_once_in_its_group(folder: Path, spec: str) -> None:
     """As verl's own `grpo` has it; and what is missing is out, all its outputs with it."""
     resolve_reward_manager_cls(config(folder, spec))

@@ -98,7 +98,7 @@ def test_graders_get_the_tools(seen: dict[str, Any], case: str) -> None:
 def test_a_message_of_parts_keeps_its_text_alone() -> None:
     image = {
         "role": "tool",
-        "content": [{"type": "image", "image": object()}, {"type": "text", "text": "a"}],
+        "content": [{"type": "image", "image": object()}, {"image": object()}, {"text": "a"}],
     }
     spoken = [{"role": "user", "content": "<eos> stays"}, turn("so <eos>", call(7, "a")), image]
     assert plain_messages(spoken, 1, ["<eos>"]) == [
@@ -106,7 +106,7 @@ def test_a_message_of_parts_keeps_its_text_alone() -> None:
         turn("so", call(7, "a")),
         {
             "role": "tool",
-            "content": [{"type": "image"}, {"type": "text", "text": "a"}],
+            "content": [{"type": "image"}, {"image": ""}, {"text": "a"}],
             "tool_call_id": "call_7",
         },
     ]

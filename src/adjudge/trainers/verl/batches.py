@@ -29,12 +29,12 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
+from adjudge.errors import ErrorKind, GradingFailure, RolloutError
 from adjudge.intake.columns import ReferenceChoice, find_finish_reason, without_arrays
-from adjudge.intake.parts import assistant_message, tool_call
+from adjudge.intake.parts import assistant_message, message_text, tool_call
 from adjudge.intake.rendered import ThinkTokens, decode_prompt, opens_thinking
 from adjudge.intake.rollouts import first_turn, make_sample
-from adjudge.messages import content_text, parse_conversation
+from adjudge.messages import parse_conversation
 from adjudge.text import END_TOKENS
 from adjudge.types import Sample
 
@@ -252,8 +252,11 @@ class RowReader:
         return sample
 
 
-def _role_and_text(message: Mapping[str, Any]) -> tuple[Any, str]:
-    return message.get("role"), content_text(message.get("content"))
+def _role_and_text(message: Mapping[str, Any]) -> tuple[Any, Any]:
+    content = message.get("content")
+    with suppress(RolloutError):  # it is said where the row's sample is made
+        content = message_text(content)
+    return message.get("role"), content
 
 
 def _find_end_tokens(tokenizer: Any) -> set[int]:
