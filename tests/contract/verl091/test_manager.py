@@ -136,6 +136,17 @@ def test_messages_of_a_loop_cost_no_row_but_their_own(content: Any, said: str | 
     assert (whole.is_lost, other.is_lost) == (False, said is None)
 
 
+@pytest.mark.parametrize("is_call", [False, True])
+def test_a_turn_ends_in_a_call_only_where_the_run_offers_tools(
+    folder: Path, spec: str, is_call: bool
+) -> None:
+    said = '<tool_call> {"name": "look", "arguments": {"word": "good"}} </tool_call>'
+    tools = ["actor_rollout_ref.rollout.multi_turn.function_tool_path=tools.py"] * is_call
+    manager = JudgeRewardLoopManager(config(folder, spec, *tools), tiny.tokenizer())
+    [sample] = manager.reader.read(tiny.batch([said], width=8)).samples
+    assert sample.response == ("" if is_call else said)
+
+
 def test_a_rollout_of_several_outputs_counts_once_in_its_group(folder: Path, spec: str) -> None:
     """As verl's own `grpo` has it; and what is missing is out, all its outputs with it."""
     resolve_reward_manager_cls(config(folder, spec))
