@@ -8,13 +8,13 @@ import tiny  # beside this file
 
 from adjudge.trainers.verl.agent_loops import plain_messages
 
-ROLLOUTS = (
-    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-    "adjudge.trainers.verl.JudgeAgentLoopManager"
-)
 OURS = "- name: tool_agent\n  _target_: adjudge.trainers.verl.JudgeToolAgentLoop\n"
 OWN = "- name: tool_agent\n  _target_: seen_by_graders.OwnToolLoop\n"
-CASES = {"by our manager": (ROLLOUTS, ""), "by a file": ("", OURS), "of a user": (ROLLOUTS, OWN)}
+CASES = {
+    "by our manager": (tiny.ROLLOUTS, ""),
+    "by a file": ("", OURS),
+    "of a user": (tiny.ROLLOUTS, OWN),
+}
 PROMPTS = [["look", "poor", "again", "good"]]
 
 
@@ -68,7 +68,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
             path.write_text(loops)
             lines.append(f"{agent}.agent_loop_config_path={path}")
         listed.append({"mode": "sync", "prompts": PROMPTS, "overrides": lines})
-    found = tiny.last_line("", "v1_on_cpu.py", str(folder), json.dumps(listed))
+    found = tiny.last_line("", "v1_on_cpu.py", folder, json.dumps(listed))
     for case in found:
         assert "error" not in case["step"], case["step"]
     return {
