@@ -128,6 +128,8 @@ _SYSTEM = {"role": "system", "content": "Answer in few words."}
 _SHOTS = [user("Is ice cold?"), policy("Yes."), user("Is tea dry?"), policy("No.")]
 _LANDS = [("Italy", "Rome"), ("Italy", "Milan"), ("Spain", "Madrid"), ("Peru", "Lima")]
 _GUESS = "Perhaps \\boxed{7}, or is that too small? " * 9
+_TAGGED = '<tool_call>\n{"name": "look", "arguments": {}}\n</tool_call>'
+_MENTION = f"<think>I will not write {_TAGGED}.</think>7"
 _PICTURE = "data:image/png;base64,iVBORw0KGgo{}="
 _SEVERAL: list[tuple[dict[str, Any], Any]] = [
     *[({"answer": "4", "solution": "2 + 2 = 4"}, "4")] * 2,
@@ -184,6 +186,11 @@ def _make_table() -> Iterator[Rollout]:
         yield _once("end token", asked, _GUESS[:LIMIT] if place == 3 else answer, **more)
         told = [_SYSTEM, *asked] if place < 3 else [*_SHOTS[:2], *asked]
         yield _once("rendered ChatML", told, answer, is_rendered=True)
+    asked = [user("Which number is it?")]
+    for text in (f"<think>So.</think>\n{_TAGGED}", f"{_TAGGED}\nSo 7", _MENTION):
+        yield _once("tags of calls", asked, text)
+    looked = [policy("I look.", call("look", "it")), result("7"), policy(_MENTION)]
+    yield _many("tags of calls", asked, looked, _MENTION)
     for place, (value, reference) in enumerate(_KINDS):
         asked = [user(f"Which number is {'ab' * (place // 2)}four?")]
         yield _once("reference", asked, "4", columns={"answer": value}, reference=reference)
@@ -319,9 +326,11 @@ def list_verl_columns(one: Rollout, chat: bool) -> dict[str, Any]:
     """A row's columns beside its tensors; ``chat``: with ``data.return_raw_chat``."""
     truth = {"ground_truth": one.columns["answer"]} if one.columns.keys() == {"answer"} else {}
     found = {"data_source": "x", "uid": str(one.before), "__num_turns__": 1 + len(one.said)}
+    tools = {"tools_kwargs": {"search": {"create_kwargs": {"pages": 1}}}}
     found |= {
         "reward_model": {"style": "rule", **truth},
-        "extra_info": {} if truth else one.columns,
+        "extra_info": tools if "tool" in one.ending else {} if truth else one.columns,
+        "messages": [*one.before, policy("The dataset says \\boxed{0}.")],
     }
     return found | {"raw_prompt": one.before} if chat else found
 

@@ -74,7 +74,7 @@ def test_validation_means_are_those_without_the_missing(
 
 def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text() -> None:
     parts = [f"Adding. {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
-    found = rebuild_turns("", [0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
+    found = rebuild_turns([0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
     assert [m["role"] for m in found] == ["assistant", "tool", "assistant"]
     assert found[0]["content"] == "Adding."
     assert found[0]["tool_calls"][0]["id"] == found[1]["tool_call_id"] == "call_0"
@@ -88,7 +88,7 @@ def test_what_cannot_be_read_is_no_trajectory(
     mask: list[int] | None, words: str, said: str
 ) -> None:
     with pytest.raises(GradingFailure, match=said) as caught:
-        rebuild_turns(words, [0, 1], mask, 3, lambda ids: words)
+        rebuild_turns([0, 1], mask, 3, lambda ids: words)
     assert caught.value.kind == "invalid_input"
 
 

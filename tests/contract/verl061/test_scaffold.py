@@ -1,9 +1,6 @@
 """Rubrics shown to rollouts in verl's real RayPPOTrainer, and its correction for them."""
 
 import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -19,6 +16,7 @@ from scaffold_on_cpu import RUBRICS  # type: ignore[import-not-found]  # beside 
 from tensordict import TensorDict
 from transformers import Qwen2ForCausalLM
 from verl import DataProto
+from verl_words import run_script  # type: ignore[import-not-found]  # above
 
 from adjudge.errors import ConfigError
 from adjudge.rubrics import rubric_from
@@ -71,16 +69,6 @@ def kept(folder: Path, kind: str) -> Iterator[dict[str, Any]]:
 def folder(tmp_path_factory: pytest.TempPathFactory, spec: str) -> Path:
     """Two steps with validation before and after, with verl's correction."""
     folder = tmp_path_factory.mktemp("scaffolded")
-    env = {
-        **os.environ,
-        "ADJUDGE_SPEC": spec,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(
-            f"{HERE.parents[2]}/{one}"
-            for one in ("tests/contract/verl061", "tests/contract/verl_shared", "src", "lab/src")
-        ),
-        "VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl"),
-    }
     settings = [
         f"+adjudge.scaffold.rule={SCAFFOLD.rule}", f"+adjudge.seed={SEED}",
         f"+adjudge.scaffold.correction_cap={CAP}",
@@ -89,11 +77,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory, spec: str) -> Path:
         "algorithm.rollout_correction.rollout_is=token",
         f"algorithm.rollout_correction.rollout_is_threshold={CAP}",
     ]  # fmt: skip
-    done = subprocess.run(
-        [sys.executable, str(HERE / "scaffold_on_cpu.py"), str(folder), *settings],
-        env=env, cwd=folder, timeout=600, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    log = {"VERL_FILE_LOGGER_PATH": str(folder / "metrics.jsonl")}
+    run_script(HERE / "scaffold_on_cpu.py", spec, folder, *settings, **log)
     return folder
 
 

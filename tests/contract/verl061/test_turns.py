@@ -49,7 +49,8 @@ def data_of(opening: list[dict[str, str]] = CHAT, **columns: Any) -> Any:
         for words in said
     ]
     extra = [{"env_reward": reward} for reward in ENV]
-    given = {"messages": messages, "raw_prompt": [opening] * 4, "extra_info": extra, **columns}
+    loop = {"extras": [{"messages": talk} for talk in messages], "__num_turns__": [4] * 4}
+    given = loop | {"raw_prompt": [opening] * 4, "extra_info": extra, **columns}
     data = tiny.batch(TURNS, **{name: column for name, column in given.items() if column})
     data.batch["response_mask"] = torch.tensor(MASK)
     return data

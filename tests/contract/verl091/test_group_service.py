@@ -19,10 +19,6 @@ from adjudge.trainers.scoring import Scorer
 from adjudge.trainers.verl import JudgeRewardLoopManager
 
 GROUPS = tiny.SPEC + '\n[reward]\ngroup = "z_score"\n'
-ROLLOUTS = (
-    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-    "adjudge.trainers.verl.JudgeAgentLoopManager"
-)
 ASYNC = ["trainer.v1.trainer_mode=colocate_async"]
 PROMPTS = [["good", "poor", "fail", "fine"], ["good", "crash", "poor", "fine"]]
 WHOLE = [["good", "poor", "fail", "fine"], ["good", "good", "poor", "fine"]]
@@ -32,18 +28,14 @@ CASES: dict[str, dict[str, Any]] = {
         "mode": "sync",
         "prompts": PROMPTS,
         "slots": 1,
-        "overrides": [ROLLOUTS, TWO_ACTORS, "actor_rollout_ref.rollout.val_kwargs.n=2"],
+        "overrides": [tiny.ROLLOUTS, TWO_ACTORS, "actor_rollout_ref.rollout.val_kwargs.n=2"],
     },
     "asynchronous": {
         "mode": "colocate_async",
         "prompts": WHOLE,
-        "overrides": [ROLLOUTS, TWO_ACTORS],
+        "overrides": [tiny.ROLLOUTS, TWO_ACTORS],
     },
 }
-
-
-def config(folder: Path, spec: str, *overrides: str) -> Any:
-    return tiny.config(folder, *tiny.MANAGER, f"+reward.reward_kwargs.spec={spec}", *overrides)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +54,7 @@ def service(group_spec: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def v1(tmp_path_factory: pytest.TempPathFactory, service: str) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("v1")
-    found = last_line(service, "v1_on_cpu.py", str(folder), json.dumps(list(CASES.values())))
+    found = last_line(service, "v1_on_cpu.py", folder, json.dumps(list(CASES.values())))
     return dict(zip(CASES, found, strict=True))
 
 
@@ -156,7 +148,7 @@ def test_one_that_never_comes_costs_the_others_the_groups_timeout(
     folder: Path, group_spec: Path
 ) -> None:
     with start_service(str(group_spec), group_timeout_s=1.0) as url:
-        found = together(config(folder, url), ["good", "poor", "fine"])
+        found = together(tiny.manager_config(folder, url), ["good", "poor", "fine"])
     expected = locally(group_spec, ["good", "poor", "fine"])
     assert [row["reward_score"] for row in found] == pytest.approx(list(expected.values()))
     for row in found:
@@ -166,7 +158,9 @@ def test_one_that_never_comes_costs_the_others_the_groups_timeout(
 
 def test_a_service_that_compares_nothing_is_asked_for_each_rollout(folder: Path, spec: str) -> None:
     with start_service(spec) as url:
-        found = together(config(folder, url, "trainer.use_v1=False"), ["good", "fine", "fail"])
+        found = together(
+            tiny.manager_config(folder, url, "trainer.use_v1=False"), ["good", "fine", "fail"]
+        )
     scores = [row["reward_score"] for row in found]
     assert scores[:2] == [1.0, 0.75]
     assert math.isnan(scores[2])
@@ -177,7 +171,7 @@ def test_a_service_that_compares_nothing_is_asked_for_each_rollout(folder: Path,
 def test_a_rollout_whose_group_is_unknown_is_missing(folder: Path, service: str) -> None:
     data = tiny.batch(["good"])
     data.non_tensor_batch.pop("uid")
-    manager = JudgeRewardLoopManager(config(folder, service, *ASYNC), tiny.tokenizer())
+    manager = JudgeRewardLoopManager(tiny.manager_config(folder, service, *ASYNC), tiny.tokenizer())
     found = asyncio.run(manager.run_single(data))
     assert math.isnan(found["reward_score"])
     assert "no uid" in found["reward_extra_info"]["details"]
@@ -196,7 +190,7 @@ def test_a_rollout_whose_group_is_unknown_is_missing(folder: Path, service: str)
 def test_what_cannot_work_is_refused_where_the_trainer_starts(
     folder: Path, service: str, overrides: list[str], what: str
 ) -> None:
-    wrong = config(folder, service, *overrides)
+    wrong = tiny.manager_config(folder, service, *overrides)
     with pytest.raises(ConfigError, match=what):
         resolve_reward_manager_cls(wrong)
     with pytest.raises(ConfigError, match=what):
@@ -205,4 +199,4 @@ def test_what_cannot_work_is_refused_where_the_trainer_starts(
 
 def test_a_spec_file_that_compares_groups_names_the_service(folder: Path, group_spec: Path) -> None:
     with pytest.raises(ConfigError, match="adjudge serve"):
-        resolve_reward_manager_cls(config(folder, str(group_spec)))
+        resolve_reward_manager_cls(tiny.manager_config(folder, str(group_spec)))

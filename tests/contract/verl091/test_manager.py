@@ -33,20 +33,10 @@ ASYNC = ["trainer.v1.trainer_mode=colocate_async"]
 KEYS = ["quality_score", "outcome", "env_reward", "reward_missing", "details"]
 
 
-LOOPS = (
-    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-    "adjudge.trainers.verl.JudgeAgentLoopManager"
-)
-
-
-def config(folder: Path, spec: str, *overrides: str) -> Any:
-    return tiny.config(folder, *tiny.MANAGER, f"+reward.reward_kwargs.spec={spec}", *overrides)
-
-
 def run(folder: Path, spec: str, overrides: list[str], *data: Any) -> list[dict[str, Any]]:
     async def rewards() -> list[dict[str, Any]]:
         manager = load_reward_manager(
-            config(folder, spec, *overrides),
+            tiny.manager_config(folder, spec, *overrides),
             tiny.tokenizer(),
             reward_router_address=None,
             reward_model_tokenizer=None,
@@ -124,9 +114,32 @@ def test_of_several_outputs_the_last_counts_whatever_the_padding(folder: Path, s
     assert len(reader.read(last_output(data)).samples[0].messages or []) == 2
 
 
+@pytest.mark.parametrize(
+    ("content", "said"), [([{"image": "a.png"}, {"text": "5 ?"}], "5 ?"), ({"a": 1}, None)]
+)
+def test_messages_of_a_loop_cost_no_row_but_their_own(content: Any, said: str | None) -> None:
+    talks = [[{"role": "user", "content": one}] for one in ("what ?", content)]
+    carried = [{"messages": [*talk, {"role": "assistant", "content": "good"}]} for talk in talks]
+    data = tiny.batch(["good", "good"], raw_prompt=talks, tool_extra_fields=carried)
+    whole, other = RowReader(tiny.tokenizer()).read(data).samples
+    assert (whole.prompt, other.prompt) == ("what ?", said)
+    assert (whole.is_lost, other.is_lost) == (False, said is None)
+
+
+@pytest.mark.parametrize("is_call", [False, True])
+def test_a_turn_ends_in_a_call_only_where_the_run_offers_tools(
+    folder: Path, spec: str, is_call: bool
+) -> None:
+    said = '<tool_call> {"name": "look", "arguments": {"word": "good"}} </tool_call>'
+    tools = ["actor_rollout_ref.rollout.multi_turn.function_tool_path=tools.py"] * is_call
+    manager = JudgeRewardLoopManager(tiny.manager_config(folder, spec, *tools), tiny.tokenizer())
+    [sample] = manager.reader.read(tiny.batch([said], width=8)).samples
+    assert sample.response == ("" if is_call else said)
+
+
 def test_a_rollout_of_several_outputs_counts_once_in_its_group(folder: Path, spec: str) -> None:
     """As verl's own `grpo` has it; and what is missing is out, all its outputs with it."""
-    resolve_reward_manager_cls(config(folder, spec))
+    resolve_reward_manager_cls(tiny.manager_config(folder, spec))
     keys = ["u_0_0", "u_0_1", "u_1_0", "u_2_0", "u_2_1", "u_2_2", "u_3_0", "w_0_0", "w_1_0"]
     worth = [1.0, 1.0, 0.0, 0.75, 0.75, 0.75, 0.25, 1.0, 0.0]
 
@@ -172,7 +185,7 @@ def test_main_ppo_trains_with_verls_trainer_and_its_metrics(
     monkeypatch.setattr(main_ppo_v0, "RayPPOTrainer", RayPPOTrainer)
     monkeypatch.setitem(TRAINER_REGISTRY, "sync", PPOTrainerSync)
     runner = type("Both", (MetricsTaskRunnerMixin, Runner), {})()
-    runner.run(config(folder, spec, f"trainer.use_v1={use_v1}"))
+    runner.run(tiny.manager_config(folder, spec, f"trainer.use_v1={use_v1}"))
     stock = PPOTrainerSync if use_v1 else RayPPOTrainer
     assert trainers[0].__mro__[1:3] == (JudgeMetricsMixin, stock)
     mixin, own = metrics_runner_bases(use_v1=use_v1)
@@ -191,7 +204,7 @@ def test_main_ppo_trains_with_verls_trainer_and_its_metrics(
         ("", [*V0, "algorithm.adv_estimator=grpo"], "adjudge_grpo"),
         ("", [*ASYNC, "algorithm.adv_estimator=gae"], "adjudge_grpo"),
         ("", ["reward.reward_model.enable=True"], "reward_model.enable"),
-        ("", [*V0, LOOPS], "is for the V1 trainers"),
+        ("", [*V0, tiny.ROLLOUTS], "is for the V1 trainers"),
     ],
 )
 def test_what_cannot_work_is_refused_where_the_trainer_starts(
@@ -200,7 +213,7 @@ def test_what_cannot_work_is_refused_where_the_trainer_starts(
     """Not only in reward workers, whose failures the V1 trainer takes for failed rollouts."""
     path = tmp_path / "other.toml"
     path.write_text(f"{Path(spec).read_text()}\n{lines}\n")
-    wrong = config(folder, str(path), *overrides)
+    wrong = tiny.manager_config(folder, str(path), *overrides)
     with pytest.raises(ConfigError, match=what):
         resolve_reward_manager_cls(wrong)
     with pytest.raises(ConfigError, match=what):
@@ -220,7 +233,7 @@ def test_other_estimators_may_stay_where_a_rollout_can_be_absent(
 ) -> None:
     path = tmp_path / "other.toml"
     path.write_text(f"{Path(spec).read_text()}\n{lines}\n")
-    assert resolve_reward_manager_cls(config(folder, str(path), *overrides))
+    assert resolve_reward_manager_cls(tiny.manager_config(folder, str(path), *overrides))
 
 
 @pytest.mark.parametrize(
@@ -232,7 +245,9 @@ def test_an_outage_is_raised_unless_it_would_be_swallowed_for_ever(
     async def down(*_: Any, **__: Any) -> None:
         raise JudgeUnavailable("all judges are down")
 
-    manager = JudgeRewardLoopManager(config(folder, spec, *overrides), tiny.tokenizer())
+    manager = JudgeRewardLoopManager(
+        tiny.manager_config(folder, spec, *overrides), tiny.tokenizer()
+    )
     vars(manager.scorer)["ascore"] = down
     if raised:
         with pytest.raises(JudgeUnavailable):
@@ -244,7 +259,7 @@ def test_an_outage_is_raised_unless_it_would_be_swallowed_for_ever(
 
 
 def test_the_estimator_leaves_nan_out_and_stops_without_any_reward(folder: Path, spec: str) -> None:
-    resolve_reward_manager_cls(config(folder, spec))
+    resolve_reward_manager_cls(tiny.manager_config(folder, spec))
     ours, stock = get_adv_estimator_fn("adjudge_grpo"), get_adv_estimator_fn("grpo")
     rewards = torch.tensor([[0, 1.0], [0, 0.0], [0, math.nan], [0, 0.75], [0, 0.5]])
     mask = torch.ones(5, 2)

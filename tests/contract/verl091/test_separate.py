@@ -27,7 +27,7 @@ def steps(tmp_path_factory: pytest.TempPathFactory, spec: str) -> list[dict[str,
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("VERL_USE_EXTERNAL_MODULES", REGISTER)
         cases = json.dumps([PROMPTS, WITHOUT])
-        found: list[dict[str, Any]] = tiny.last_line(spec, "separate_on_cpu.py", str(folder), cases)
+        found: list[dict[str, Any]] = tiny.last_line(spec, "separate_on_cpu.py", folder, cases)
     return found
 
 

@@ -22,7 +22,7 @@ CASES: dict[str, dict[str, Any]] = {
 def test_one_missing_reward_does_not_crash_a_batch_as_the_rate_limiter_does(
     tmp_path: Path, spec: str
 ) -> None:
-    ours, theirs = last_line(spec, "batches_on_cpu.py", str(tmp_path))
+    ours, theirs = last_line(spec, "batches_on_cpu.py", tmp_path)
     assert [answer.get("error", "")[:8] for answer in theirs] == ["", "KeyError", "KeyError"]
     missing = [[], [0], [3]]
     for answer, gone in zip(ours, missing, strict=True):
@@ -41,7 +41,7 @@ def v1(tmp_path_factory: pytest.TempPathFactory, spec: str) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("v1")
     hasty = folder / "reward.toml"
     hasty.write_text(f"{Path(spec).read_text()}\n[missing]\npatience_s = 2.0\n")
-    found = last_line(str(hasty), "v1_on_cpu.py", str(folder), json.dumps(list(CASES.values())))
+    found = last_line(str(hasty), "v1_on_cpu.py", folder, json.dumps(list(CASES.values())))
     return dict(zip(CASES, found, strict=True))
 
 

@@ -8,13 +8,13 @@ import tiny  # beside this file
 
 from adjudge.trainers.verl.agent_loops import plain_messages
 
-ROLLOUTS = (
-    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-    "adjudge.trainers.verl.JudgeAgentLoopManager"
-)
 OURS = "- name: tool_agent\n  _target_: adjudge.trainers.verl.JudgeToolAgentLoop\n"
 OWN = "- name: tool_agent\n  _target_: seen_by_graders.OwnToolLoop\n"
-CASES = {"by our manager": (ROLLOUTS, ""), "by a file": ("", OURS), "of a user": (ROLLOUTS, OWN)}
+CASES = {
+    "by our manager": (tiny.ROLLOUTS, ""),
+    "by a file": ("", OURS),
+    "of a user": (tiny.ROLLOUTS, OWN),
+}
 PROMPTS = [["look", "poor", "again", "good"]]
 
 
@@ -68,7 +68,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, A
             path.write_text(loops)
             lines.append(f"{agent}.agent_loop_config_path={path}")
         listed.append({"mode": "sync", "prompts": PROMPTS, "overrides": lines})
-    found = tiny.last_line("", "v1_on_cpu.py", str(folder), json.dumps(listed))
+    found = tiny.last_line("", "v1_on_cpu.py", folder, json.dumps(listed))
     for case in found:
         assert "error" not in case["step"], case["step"]
     return {
@@ -98,7 +98,7 @@ def test_graders_get_the_tools(seen: dict[str, Any], case: str) -> None:
 def test_a_message_of_parts_keeps_its_text_alone() -> None:
     image = {
         "role": "tool",
-        "content": [{"type": "image", "image": object()}, {"type": "text", "text": "a"}],
+        "content": [{"type": "image", "image": object()}, {"image": object()}, {"text": "a"}],
     }
     spoken = [{"role": "user", "content": "<eos> stays"}, turn("so <eos>", call(7, "a")), image]
     assert plain_messages(spoken, 1, ["<eos>"]) == [
@@ -106,7 +106,7 @@ def test_a_message_of_parts_keeps_its_text_alone() -> None:
         turn("so", call(7, "a")),
         {
             "role": "tool",
-            "content": [{"type": "image"}, {"type": "text", "text": "a"}],
+            "content": [{"type": "image"}, {"image": ""}, {"text": "a"}],
             "tool_call_id": "call_7",
         },
     ]

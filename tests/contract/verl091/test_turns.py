@@ -16,10 +16,6 @@ from adjudge.trainers.verl.agent_loops import TurnOutput
 from adjudge.trainers.verl.rewards import TurnReward
 from adjudge_lab.rl.rollouts import turn_advantages
 
-ROLLOUTS = (
-    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
-    "adjudge.trainers.verl.JudgeAgentLoopManager"
-)
 PROMPTS = [["good", "poor", "fail", "fine"]]
 EVENTS = {"good": [1.0, 0.0], "poor": [0.0, 1.0], "fine": [0.75, 0.75]}
 MESSAGES = [
@@ -44,9 +40,9 @@ def v1(tmp_path_factory: pytest.TempPathFactory, by_turn: str) -> dict[str, Any]
     loops.write_text("- name: two_turns\n  _target_: two_turns.TwoTurns\n")
     agent = "actor_rollout_ref.rollout.agent"
     lines = [f"{agent}.agent_loop_config_path={loops}", f"{agent}.default_agent_loop=two_turns"]
-    cases = {"ours": [*lines, ROLLOUTS], "verl's own": lines}
+    cases = {"ours": [*lines, tiny.ROLLOUTS], "verl's own": lines}
     listed = [{"mode": "sync", "prompts": PROMPTS, "overrides": case} for case in cases.values()]
-    found = tiny.last_line(by_turn, "v1_on_cpu.py", str(folder), json.dumps(listed))
+    found = tiny.last_line(by_turn, "v1_on_cpu.py", folder, json.dumps(listed))
     return dict(zip(cases, found, strict=True))
 
 
@@ -90,7 +86,7 @@ def test_validation_sees_the_same_rewards(v1: dict[str, Any]) -> None:
 def test_a_v1_score_carries_its_events(
     folder: Path, by_turn: str, overrides: list[str], carries: bool
 ) -> None:
-    config = tiny.config(folder, *tiny.MANAGER, f"+reward.reward_kwargs.spec={by_turn}", *overrides)
+    config = tiny.manager_config(folder, by_turn, *overrides)
     manager = JudgeRewardLoopManager(config, tiny.tokenizer())
     data = tiny.batch(
         ["good fine"], tool_extra_fields=[{"messages": MESSAGES}], raw_prompt=[MESSAGES[:1]]

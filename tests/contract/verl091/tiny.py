@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,13 @@ import verl
 from hydra import compose, initialize_config_dir
 from transformers import LlamaConfig
 from verl import DataProto
-from verl_words import SPEC, make_batch, make_tokenizer, objects  # type: ignore[import-not-found]  # above
+from verl_words import (  # type: ignore[import-not-found]  # above
+    SPEC,
+    make_batch,
+    make_tokenizer,
+    objects,
+    run_script,
+)
 
 __all__ = ["SPEC", "batch", "objects", "tokenizer"]
 
@@ -39,6 +42,11 @@ MANAGER = [
     "algorithm.adv_estimator=adjudge_grpo",
 ]
 """The lines that docs/verl.md gives."""
+
+ROLLOUTS = (
+    "+actor_rollout_ref.rollout.agent.agent_loop_manager_class="
+    "adjudge.trainers.verl.JudgeAgentLoopManager"
+)
 
 
 def tokenizer() -> Any:
@@ -78,26 +86,17 @@ def config(folder: Path, *overrides: str) -> Any:
         return compose("ppo_trainer", overrides=[*model_lines(folder), *overrides])
 
 
+def manager_config(folder: Path, spec: str, *overrides: str) -> Any:
+    """verl's own configuration with our manager."""
+    return config(folder, *MANAGER, f"+reward.reward_kwargs.spec={spec}", *overrides)
+
+
 def batch(responses: list[str], width: int = 4, **columns: list[Any]) -> DataProto:
     """``responses`` to one prompt; an empty one has no token at all."""
     found = [[*ids(text), 1] if text else [] for text in responses]
     return make_batch(ids("what is 2 + 3 ?"), found, width, **columns)
 
 
-def last_line(spec: str, script: str, *arguments: str) -> Any:
+def last_line(spec: str, script: str, folder: Path, *arguments: str) -> Any:
     """What a script beside this file prints last, as JSON."""
-    env = {
-        **os.environ,
-        "ADJUDGE_SPEC": spec,
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join(
-            map(str, (HERE, HERE.parent / "verl_shared", HERE.parents[2] / "src"))
-        ),
-    }
-    done = subprocess.run(
-        [sys.executable, str(HERE / script), *arguments],
-        env=env, timeout=600, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    return json.loads(run_script(HERE / script, spec, folder, *arguments).strip().splitlines()[-1])

@@ -1,7 +1,11 @@
-"""What tests of both versions of verl share: a spec, a tokenizer of words, batches."""
+"""What tests of both versions of verl share: a spec, a tokenizer of words, batches, scripts."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -88,3 +92,17 @@ def objects(values: list[Any]) -> Any:
     array = np.empty(len(values), dtype=object)
     array[:] = values
     return array
+
+
+def run_script(script: Path, spec: str, folder: Path, *arguments: str, **variables: str) -> str:
+    """What a script prints under ``spec``; it runs in ``folder``, its first argument."""
+    here = Path(__file__).parent
+    paths = (script.parent, here, here.parents[2] / "src", here.parents[2] / "lab/src")
+    usual = {"ADJUDGE_SPEC": spec, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, str(script), str(folder), *arguments],
+        env={**os.environ, **usual, "PYTHONPATH": os.pathsep.join(map(str, paths)), **variables},
+        cwd=folder, timeout=600, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-6000:]
+    return done.stdout

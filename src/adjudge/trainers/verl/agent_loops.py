@@ -220,4 +220,5 @@ def plain_messages(
 
 
 def _without_media(part: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in part.items() if key in ("type", "text")}
+    found = {key: value for key, value in part.items() if key in ("type", "text")}
+    return found or dict.fromkeys(part, "")  # its keys say what it was

@@ -8,12 +8,14 @@ and every other column of ``non_tensor_batch`` by its name.
 verl's tool loop keeps its messages to itself. They are rebuilt from the prompt's conversation
 (``raw_prompt``, with ``data.return_raw_chat=True``), the response's tokens, and the mask that
 tells the policy's tokens (1) from what came back (0). Turns are the runs of that mask; calls and
-results are read from ``<tool_call>`` and ``<tool_response>`` tags (Hermes, Qwen).
+results are read from ``<tool_call>`` and ``<tool_response>`` tags (Hermes, Qwen). No column says
+which loop ran, and a rollout that ends in its first call has the turns and the mask of one without
+tools. So a response of one turn has calls only where the run or the row offers tools.
 
-verl 0.9.1's reward loop has no mask. There messages come from
-:class:`~adjudge.trainers.verl.JudgeToolAgentLoop`, from a loop that puts them into
-``extra_fields``, or from the mask that rollouts of
-:class:`~adjudge.trainers.verl.JudgeAgentLoopManager` bring (:data:`MASK_COLUMN`).
+A loop of one's own may put them into ``extra_fields["extras"]``, as
+:class:`~adjudge.trainers.verl.JudgeToolAgentLoop` does. A dataset's column ``messages`` is not
+read. verl 0.9.1's reward loop has no mask; rollouts of
+:class:`~adjudge.trainers.verl.JudgeAgentLoopManager` bring it (:data:`MASK_COLUMN`).
 """
 
 from __future__ import annotations
@@ -29,13 +31,13 @@ from typing import Any
 
 import msgspec
 
-from adjudge.errors import ErrorKind, GradingFailure
-from adjudge.intake.columns import ReferenceChoice, find_finish_reason, without_arrays
-from adjudge.intake.parts import assistant_message, tool_call
+from adjudge.errors import ErrorKind, GradingFailure, RolloutError
+from adjudge.intake.columns import ReferenceChoice, as_object, find_finish_reason, without_arrays
+from adjudge.intake.parts import assistant_message, message_text, tool_call
 from adjudge.intake.rendered import ThinkTokens, decode_prompt, opens_thinking
 from adjudge.intake.rollouts import first_turn, make_sample
-from adjudge.messages import content_text, parse_conversation
-from adjudge.text import END_TOKENS
+from adjudge.messages import parse_conversation
+from adjudge.text import END_TOKENS, final_text
 from adjudge.types import Sample
 
 _log = logging.getLogger("adjudge")
@@ -43,40 +45,43 @@ DecodeTokens = Callable[[Sequence[int]], str]
 
 
 def rebuild_turns(
-    text: str,
     ids: Sequence[int],
     mask: Sequence[int] | None,
     turns: int | None,
     decode: DecodeTokens,
+    tools: bool = False,
 ) -> list[dict[str, Any]]:
-    """The turns of a response, which ``text`` is and ``ids`` are the tokens of.
+    """The turns of a response of the tokens ``ids``.
 
     ``mask`` is over ``ids``; without one, and with more than two ``turns`` in the conversation,
-    nobody can tell the policy's words from a tool's. Raises ``GradingFailure(invalid_input)``.
+    nobody can tell the policy's words from a tool's. In the last turn ``<tool_call>`` tags are a
+    call only where ``tools`` were offered or a tool answered before; else they are words. Raises
+    ``GradingFailure(invalid_input)``.
     """
     if mask is None and turns is not None and turns > 2:
         raise _unreadable_messages(f"{turns} turns, and no response_mask to tell them apart")
-    if mask is None or all(mask):
-        return [_assistant_message(text, 0)]
     messages: list[dict[str, Any]] = []
     start, calls = 0, 0
-    for own, run in groupby(mask, key=bool):
+    for own, run in groupby(mask or [1] * max(1, len(ids)), key=bool):
         end = start + len(list(run))
         said = decode(ids[start:end])
-        if own:
-            turn = _assistant_message(said, calls)
-            calls += len(turn.get("tool_calls", ()))
-            messages.append(turn)
-        else:
+        if not own:
             messages += _tool_messages(said, messages[-1] if messages else {})
+        elif tools or end < len(ids) or any(one["role"] == "tool" for one in messages):
+            messages.append(_assistant_message(said, calls))
+            calls += len(messages[-1].get("tool_calls", ()))
+        else:
+            messages.append(assistant_message(said))
         start = end
     return messages
 
 
 def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
-    """One assistant message; a ``<tool_call>`` that is no call stays text."""
+    """One assistant message; a ``<tool_call>`` that is no call, or in thinking, stays text."""
     calls: list[dict[str, Any]] = []
-    words, *parts = text.split("<tool_call>")
+    spoken = final_text(text) or ""
+    words, *parts = spoken.split("<tool_call>")
+    words = text.removesuffix(spoken) + words
     for part in parts:
         inside, closed, after = part.partition("</tool_call>")
         said: Any = None
@@ -116,9 +121,9 @@ _TEMPLATE_LINES = re.compile(r"\A\s*user\s|\sassistant\s*\Z")
 def _unreadable_messages(why: str) -> GradingFailure:
     return GradingFailure(
         ErrorKind.INVALID_INPUT,
-        f"the messages of a rollout cannot be rebuilt: {why}; put a 'messages' column into the "
-        "batch's non_tensor_batch (verl 0.9.1: let rollouts be made by "
-        "adjudge.trainers.verl.JudgeAgentLoopManager, or put 'messages' into extra_fields)",
+        f"the messages of a rollout cannot be rebuilt: {why}; let your agent loop put "
+        "{'messages': …} into extra_fields['extras'] (or, in verl 0.9.1, let rollouts be made by "
+        "adjudge.trainers.verl.JudgeAgentLoopManager)",
     )
 
 
@@ -154,13 +159,15 @@ class BatchRows:
 class RowReader:
     """Reads batches with a tokenizer; ``source_key`` is verl's ``data.reward_fn_key``.
 
-    ``limit``: how many tokens a response may have; by default as many as the batch has room for.
+    ``limit``: how many tokens a response may have; 0: as many as the batch has room for.
+    ``tools``: the run offers tools; else only rows that have ``tools_kwargs`` do.
     """
 
     def __init__(
-        self, tokenizer: Any, source_key: str = "data_source", limit: int | None = None
+        self, tokenizer: Any, source_key: str = "data_source", limit: int = 0, tools: bool = False
     ) -> None:
-        self.tokenizer, self.source_key, self.limit = tokenizer, source_key, limit
+        self.tokenizer, self.source_key = tokenizer, source_key
+        self.limit, self.tools = limit, tools
         self._tokens = ThinkTokens(tokenizer)
         self._ends = _find_end_tokens(tokenizer)
         self._references = ReferenceChoice(_log.warning, "Put it into reward_model.ground_truth.")
@@ -229,8 +236,7 @@ class RowReader:
     ) -> Sample:
         """The rollout's own parts; without a conversation where nobody can tell its turns apart."""
         opening = parse_conversation(own.get("raw_prompt"))
-        carried = _loop_fields(own).get("messages")
-        given = parse_conversation(carried) or parse_conversation(own.get("messages"))
+        given = parse_conversation(_loop_fields(own).get("messages"))
         # The end of the prompt, special tokens included, may open the policy's thinking.
         thinks = opens_thinking(self.tokenizer.decode(prompt[-8:], skip_special_tokens=False))
         if given is not None:
@@ -239,22 +245,25 @@ class RowReader:
             if not start or said != [_role_and_text(one) for one in opening or ()]:
                 start = first_turn(given)
             return make_sample(0, 0, given[:start], given[start:], extra, thinks=thinks)
-        text = self._tokens.decode(ids)
+        tools = self.tools or any(as_object(extra.get("tools_kwargs")).values())
         try:
-            turns = rebuild_turns(text, ids, mask, own.get("__num_turns__"), self._tokens.decode)
+            turns = rebuild_turns(ids, mask, own.get("__num_turns__"), self._tokens.decode, tools)
         except GradingFailure as failure:
             return Sample(extra=extra, is_lost=True, problem=str(failure))
         before: Any = decode_prompt(self.tokenizer, prompt) if opening is None else opening
-        if opening is None and len(turns) == 1:
-            return make_sample(0, 0, before, text, extra, thinks=thinks)
+        if opening is None and len(turns) == 1 and "tool_calls" not in turns[0]:
+            return make_sample(0, 0, before, turns[0]["content"], extra, thinks=thinks)
         sample = make_sample(0, 0, before, turns, extra, thinks=thinks)
         if own.get(OUTPUTS_COLUMN, 1) > 1:  # the last of several outputs is not all it said
             sample.messages = sample.opening_turns = None
         return sample
 
 
-def _role_and_text(message: Mapping[str, Any]) -> tuple[Any, str]:
-    return message.get("role"), content_text(message.get("content"))
+def _role_and_text(message: Mapping[str, Any]) -> tuple[Any, Any]:
+    content = message.get("content")
+    with suppress(RolloutError):  # it is said where the row's sample is made
+        content = message_text(content)
+    return message.get("role"), content
 
 
 def _find_end_tokens(tokenizer: Any) -> set[int]:
@@ -265,8 +274,14 @@ def _find_end_tokens(tokenizer: Any) -> set[int]:
 
 
 def _loop_fields(own: dict[str, Any]) -> dict[str, Any]:
-    """What an agent loop put into its output's ``extra_fields``, and into ``extras`` there."""
+    """What an agent loop put into its output's ``extra_fields``, and into ``extras`` there.
+
+    In batches of 0.6.1 each of ``extra_fields`` is a column beside the number of turns. Of the
+    dataset such a batch has only the columns of rewards, and ``extras`` is none of them.
+    """
     found = own.get("tool_extra_fields")
+    if found is None and "__num_turns__" in own:
+        found = {"extras": own.get("extras")}
     if not isinstance(found, dict):
         return {}
     inner = found.get("extras")

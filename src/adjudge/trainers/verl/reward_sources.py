@@ -272,8 +272,10 @@ class VerlRun:
     def make_reader(self, tokenizer: Any, source_key: str | None = None) -> RowReader:
         """The reader of the run's batches."""
         key = source_key or self.read("data.reward_fn_key") or "data_source"
-        limit = self.read("actor_rollout_ref.rollout.response_length")
-        return RowReader(tokenizer, str(key), None if limit is None else int(limit))
+        rollout = self.read("actor_rollout_ref.rollout") or {}
+        turns = rollout.get("multi_turn") or {}
+        tools = bool(turns.get("tool_config_path") or turns.get("function_tool_path"))
+        return RowReader(tokenizer, str(key), int(rollout.get("response_length") or 0), tools)
 
 
 # --- what goes with a run, and what does not ------------------------------------------------------
