@@ -62,14 +62,16 @@ _REWARD_LISTS = ("rewards", "scores", "reward", "score", "env_reward")
 def find_response_list(row: Mapping[str, Any]) -> str | None:
     """The column whose list is a row's responses: texts, and nulls where none was made.
 
-    There is none where the row has another response or ``messages``. A name in the plural other
+    There is none where the row has another response, or ``messages`` and no prompt. A name in the plural other
     than ``responses`` needs a prompt: benchmarks call their references so, too.
     """
     for name in sorted(RESPONSE_LISTS.intersection(row)):
-        others = ("response", "messages") if name == "responses" else _RESPONSES
         asked = isinstance(row.get("prompt"), str | list) or (
             name != "outputs" and find_column(row, "prompt") is not None
         )
+        others = _RESPONSES
+        if name == "responses":  # beside a prompt, messages are the dataset's own
+            others = ("response",) if asked else ("response", "messages")
         prompt = name in ("response", "responses") or asked
         if (
             prompt
@@ -99,7 +101,7 @@ def split_responses(row: Mapping[str, Any], group: str) -> Iterator[Row | Rollou
     truth = as_object(row.get("reward_model")).get("ground_truth")
     own = {"group": group} if row.get("group") is None else {}
     own |= {"reference": truth} if row.get("reference") is None and truth is not None else {}
-    common = {key: one for key, one in row.items() if key != name} | own
+    common = {key: one for key, one in row.items() if key not in (name, "messages")} | own
     for place, text in enumerate(texts):
         if text is None:
             yield RolloutError(f"{name}.{place}: is null: no response was made")
