@@ -51,7 +51,6 @@ SHARED_PARAMETERS: Mapping[str, tuple[Any, str]] = {
     "language": ("en", "The language of the prompt, ``en`` or ``zh``."),
 }
 """What these parameters mean, and their usual default, where a grader says nothing else."""
-_SHARED_MEANINGS = {name: meaning for name, (_, meaning) in SHARED_PARAMETERS.items()}
 
 
 def graders(
@@ -116,7 +115,7 @@ def describe(type_name: str) -> dict[str, Any]:
     traits = GraderTraits.of(cls)
     parameters = settable_parameters(type_name, cls)
     doc, _ = split_parameters(inspect.cleandoc(cls.__doc__ or ""))
-    meanings: dict[str, str] = {}
+    meanings = {name: meaning for name, (_, meaning) in SHARED_PARAMETERS.items()}
     for base in reversed(cls.__mro__):
         meanings |= split_parameters(inspect.cleandoc(base.__doc__ or ""))[1]
     return {
@@ -128,7 +127,7 @@ def describe(type_name: str) -> dict[str, Any]:
         "asks_judge": any(parameter.is_judge for parameter in parameters),
         "fields": list_fields(type_name, cls),
         "parameters": [
-            _describe_parameter(one, meanings.get(one.name) or _SHARED_MEANINGS.get(one.name))
+            _describe_parameter(one, meanings.get(one.name))
             for one in parameters
             if not one.is_judge
         ],
