@@ -27,6 +27,7 @@ from adjudge.graders.registry import (
 )
 from adjudge.report.page import bold
 from adjudge.report.table import Column, Table, styled
+from adjudge.stats import collect
 from adjudge.types import Role
 
 if TYPE_CHECKING:
@@ -165,10 +166,7 @@ def _shipped_prompt(type_name: str) -> str | None:
 
 def shipped_families() -> dict[str, list[str]]:
     """The shipped types under the headings of the list."""
-    families: dict[str, list[str]] = {}
-    for name, target in SHIPPED.items():
-        families.setdefault(_family({"class": target}), []).append(name)
-    return families
+    return collect((_family({"class": target}), name) for name, target in SHIPPED.items())
 
 
 def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:
