@@ -170,7 +170,7 @@ def test_a_judge_is_asked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", ['m"\n[x]', "Qwen/Qwen3-8B"])
 def test_a_servers_words_are_one_toml_string(name: str) -> None:
     judge = FoundJudge({"type": "vllm", "model": name}, "a server answers")
-    Path("reward.toml").write_text(draft_spec(RolloutFacts(), judge, Path("reward.toml")).text)
+    Path("reward.toml").write_text(draft_spec(RolloutFacts(), judge, Path("reward.toml"))[0])
     table = RewardSpec.load(Path("reward.toml")).judges["main"]
     assert isinstance(table, OpenAITable)
     assert table.model == name

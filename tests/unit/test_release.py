@@ -1,15 +1,14 @@
 """`make release-check`: what disagrees is one plain sentence."""
 
-import importlib.util
 import re
 import shutil
 import subprocess
 import tarfile
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.scripts import load_script
 
 from adjudge.version import __version__
 
@@ -29,16 +28,7 @@ _CHANGES = f"""# Changelog
 """
 
 
-def _load() -> Any:
-    spec = importlib.util.spec_from_file_location("release", ROOT / ".ci" / "release.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-release = _load()
+release = load_script(ROOT / ".ci" / "release.py")
 
 
 @pytest.fixture

@@ -79,8 +79,13 @@ def test_a_samples_own_criteria_stand_in_a_fence() -> None:
     "rubric",
     [
         None,
+        3,
         "no JSON",
+        "[" * 100_000,
+        "{}",
         [],
+        [{"criterion": "a", "tags": {"x": [object()]}}],
+        {"global_rubric": {"criteria": ["a"]}},
         [{"criterion": "", "points": 1}],
         [{"criterion": "Alarms", "points": -1}],
         [{"criterion": "x" * 5000, "points": 1}],
@@ -92,6 +97,7 @@ def test_a_samples_own_rubric_that_cannot_be_used_is_its_bad_input(rubric: Any) 
     failure = failure_of(RubricGrader(Judge({})), rubric=rubric)
     assert failure.kind is ErrorKind.INVALID_INPUT
     assert "rubric" in str(failure)
+    assert len(str(failure)) < 400
 
 
 def test_what_a_reply_leaves_out_is_asked_for_once_more_alone() -> None:

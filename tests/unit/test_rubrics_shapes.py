@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 from tests.refusals import refuses
 
-from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.rubrics import (
     Category,
     GlobalRubric,
@@ -166,19 +165,6 @@ def test_a_samples_own_rubric_may_be_json_and_have_columns_of_its_own() -> None:
     found = rubric_from('[{"criterion": "Names a dose", "points": 5, "author": "x"}]')
     assert found.criteria[0].worth == 5
     assert rubric_from({"rubric": ["a"], "topic": "x"}).criteria[0].text == "a"
-
-
-@pytest.mark.parametrize(
-    "value",
-    [None, 3, "Names a dose", "[" * 100_000, "{}", [{"criterion": "a", "tags": {"x": [object()]}}],
-     {"global_rubric": {"criteria": ["a"]}}, ["a" * 4001], ["a"] * 201],
-)  # fmt: skip
-def test_a_samples_broken_rubric_is_invalid_input(value: Any) -> None:
-    with pytest.raises(GradingFailure) as caught:
-        rubric_from(value, where="rubrics")
-    assert caught.value.kind is ErrorKind.INVALID_INPUT
-    assert str(caught.value).startswith("rubrics: ")
-    assert len(str(caught.value)) < 400
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,16 @@ def test_complaints_name_file_and_key(tmp_path: Path, text: str, key: str) -> No
         SpecRewardFunction(RewardSpec.load(path))
 
 
+def test_every_problem_of_the_tables_is_said_at_once(tmp_path: Path) -> None:
+    path = write(tmp_path, LOOP + "[reward]\nagregate = 'min'\n[missing]\npolicy = 3")
+    with pytest.raises(ConfigError) as caught:
+        RewardSpec.load(path)
+    first, second = str(caught.value).split("\n")
+    assert first.startswith(f"{path}: reward.agregate: unknown key; did you mean 'aggregate'?")
+    assert second.startswith(f"{path}: missing.policy: ")
+    assert second.endswith("(found 3)")
+
+
 def test_variables_are_filled_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_TYPE", "action_loop")
     path = write(tmp_path, LOOP.replace("action_loop", "${MY_TYPE}"))

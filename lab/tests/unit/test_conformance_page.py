@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import datetime
-import importlib.util
 import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.scripts import load_script
 
 from adjudge.trainers import TRAINERS
 from adjudge_lab.conformance.drivers import DRIVERS, STAND_INS
@@ -20,12 +20,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 @pytest.fixture
 def generator() -> Any:
     """``docs/generate_conformance.py`` as a module."""
-    spec = importlib.util.spec_from_file_location("tabled", DOCS / "generate_conformance.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load_script(DOCS / "generate_conformance.py")
 
 
 def declare(generator: Any) -> Any:

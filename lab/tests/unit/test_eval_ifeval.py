@@ -14,10 +14,9 @@ from lab.tests.unit.helpers.ifeval_files import (
     WORDS,
     prompt,
     response,
-    rows_of,
     write_prompts,
-    write_rows,
 )
+from tests.rows import read_jsonl, write_jsonl
 from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
@@ -58,7 +57,7 @@ def test_shares_by_hand() -> None:
     # A comma in four answers (two to prompts of one instruction); one unquoted once its
     # asterisks are gone.
     texts = {0: "a, b", 1: '"word, word"', 3: "a, b", 4: '"word, word"', 5: '*"word"*'}
-    write_rows(Path("r.jsonl"), [response(key, texts.get(key, GOOD)) for key in range(12)])
+    write_jsonl(Path("r.jsonl"), [response(key, texts.get(key, GOOD)) for key in range(12)])
     [model] = summary("r.jsonl")["models"]
     # Four prompts have one instruction, eight have three: 28.
     assert values(model) == pytest.approx([7 / 12, 23 / 28, 8 / 12, 24 / 28])
@@ -71,16 +70,16 @@ def test_shares_by_hand() -> None:
     }  # fmt: skip
     assert set(strict["by_category"]) == {"punctuation", "keywords", "startend"}
     assert strict["prompt"]["low"] < 7 / 12 < strict["prompt"]["high"]
-    rows = rows_of(Path("out/eval_results_strict.jsonl"))
+    rows = read_jsonl(Path("out/eval_results_strict.jsonl"))
     assert list(rows[0]) == ["follow_all_instructions", "follow_instruction_list",
                              "instruction_id_list", "prompt", "response"]  # fmt: skip
     assert [row["follow_all_instructions"] for row in rows].count(True) == 7
-    loose = rows_of(Path("out/eval_results_loose.jsonl"))
+    loose = read_jsonl(Path("out/eval_results_loose.jsonl"))
     assert [row["follow_all_instructions"] for row in loose].count(True) == 8
 
 
 def test_the_table_says_what_the_summary_says() -> None:
-    write_rows(Path("r.jsonl"), [response(key, "a, b" if key == 0 else GOOD) for key in range(12)])
+    write_jsonl(Path("r.jsonl"), [response(key, "a, b" if key == 0 else GOOD) for key in range(12)])
     done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
     assert "Pr(S)" in done.stdout
     assert "0.9167" in done.stdout
@@ -94,7 +93,7 @@ def test_what_is_missing_is_in_no_share_and_is_named() -> None:
     rows = [response(key) for key in range(10)]
     rows[3]["response"] = None
     rows.append({"prompt": "of another benchmark", "response": "x"})
-    write_rows(Path("r.jsonl"), rows)
+    write_jsonl(Path("r.jsonl"), rows)
     done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
     said = " ".join(done.output.split())
     assert "2 prompts without a response (key 10, 11)" in said
@@ -109,7 +108,7 @@ def test_missing_responses_widen_the_bounds_alone() -> None:
     """Prompt 3 (one instruction) failed, 10 and 11 (three each) have none; 0 (one) has a comma."""
     rows = [response(key, "a, b" if key == 0 else GOOD) for key in range(10)]
     rows[3]["response"] = None
-    write_rows(Path("r.jsonl"), rows)
+    write_jsonl(Path("r.jsonl"), rows)
     done = command("--data", "data.jsonl", "--responses", "r.jsonl", "-o", "out", "-q")
     for page in (done.stdout, Path("out/report.html").read_text()):
         assert "0.667 to 0.917" in page
@@ -129,7 +128,7 @@ def test_a_missing_sample_widens_the_bounds_by_its_share() -> None:
     """Every prompt is due two samples; the second of prompt 0 is missing."""
     rows = [response(key, sample=sample) for sample in (0, 1) for key in range(12)]
     del rows[12]
-    write_rows(Path("r.jsonl"), rows)
+    write_jsonl(Path("r.jsonl"), rows)
     [model] = summary("r.jsonl")["models"]
     cell = model["strict"]["prompt"]
     assert (cell["value"], cell["least"], cell["most"]) == (1.0, 23 / 24, 1.0)
@@ -156,9 +155,9 @@ def test_a_torn_file_is_read_as_far_as_it_is_good() -> None:
 
 
 def test_several_are_compared_on_the_prompts_of_both() -> None:
-    write_rows(Path("a.jsonl"), [response(key) for key in range(10)])
+    write_jsonl(Path("a.jsonl"), [response(key) for key in range(10)])
     broken = {0, 3, 6, 9, 11}
-    write_rows(
+    write_jsonl(
         Path("b.jsonl"), [response(key, "a, b" if key in broken else GOOD) for key in range(2, 12)]
     )
     found = summary("a.jsonl", "b.jsonl")
@@ -174,12 +173,12 @@ def test_several_are_compared_on_the_prompts_of_both() -> None:
     assert instructions["difference"] == pytest.approx(3 / 18)
     assert instructions["mcnemar_p"] is None
     assert Path("out/1-a/eval_results_strict.jsonl").is_file()
-    assert len(rows_of(Path("out/2-b/eval_results_loose.jsonl"))) == 10
+    assert len(read_jsonl(Path("out/2-b/eval_results_loose.jsonl"))) == 10
 
 
 def test_of_many_models_the_terminal_has_the_shares_alone() -> None:
     for model in range(5):
-        write_rows(Path(f"m{model}.jsonl"), [response(key) for key in range(12)])
+        write_jsonl(Path(f"m{model}.jsonl"), [response(key) for key in range(12)])
     given = [part for one in range(5) for part in ("--responses", f"m{one}.jsonl")]
     done = command("--data", "data.jsonl", *given, "-o", "out", "-q")
     assert all(f"m{model}: 12 prompts" in done.stdout for model in range(5))
@@ -188,8 +187,8 @@ def test_of_many_models_the_terminal_has_the_shares_alone() -> None:
 
 
 def test_nothing_shared_is_no_difference() -> None:
-    write_rows(Path("a.jsonl"), [response(key) for key in range(5)])
-    write_rows(Path("b.jsonl"), [response(key) for key in range(5, 12)])
+    write_jsonl(Path("a.jsonl"), [response(key) for key in range(5)])
+    write_jsonl(Path("b.jsonl"), [response(key) for key in range(5, 12)])
     one = summary("a.jsonl", "b.jsonl")["compared"][0]
     assert (one["difference"], one["why"]) == (None, "no prompt is shared")
 
@@ -199,19 +198,19 @@ def test_several_samples_count_with_their_mean() -> None:
     bad = "a, b"
     rows = [response(key) for key in range(12)]
     rows += [response(key, bad if key == 0 else GOOD) for key in range(12)]
-    write_rows(Path("order.jsonl"), rows)
+    write_jsonl(Path("order.jsonl"), rows)
     numbered = [row | {"sample": at // 12} for at, row in enumerate(rows)]
     numbered.insert(0, response(5, bad, sample=1))  # replaced by the later row
-    write_rows(Path("numbered.jsonl"), numbered)
+    write_jsonl(Path("numbered.jsonl"), numbered)
     for name in ("order", "numbered"):
         [model] = summary(f"{name}.jsonl", out=name)["models"]
         assert values(model) == pytest.approx([11.5 / 12, 27.5 / 28, 11.5 / 12, 27.5 / 28])
         assert model["samples"] == [2, 2]
-    assert rows_of(Path("order/eval_results_strict.jsonl"))[1]["sample"] == 1
+    assert read_jsonl(Path("order/eval_results_strict.jsonl"))[1]["sample"] == 1
 
 
 def test_joined_by_key() -> None:
-    write_rows(Path("r.jsonl"), [{"key": key, "response": GOOD} for key in range(12)])
+    write_jsonl(Path("r.jsonl"), [{"key": key, "response": GOOD} for key in range(12)])
     assert "has no responses" in refused("--data", "data.jsonl", "--responses", "r.jsonl")
     arguments = ("--data", "data.jsonl", "--responses", "r.jsonl", "--by", "key", "-o", "out", "-q")
     assert command(*arguments).exit_code == 0
@@ -222,10 +221,10 @@ def test_joined_by_key() -> None:
 def test_the_page_is_whole_and_lets_nothing_in() -> None:
     hostile = "<script>alert(1)</script>"
     rows = [response(key) for key in range(12)]
-    write_rows(Path("r.jsonl"), rows)
+    write_jsonl(Path("r.jsonl"), rows)
     data = [prompt(key) for key in range(13)]
     data[12] |= {"key": hostile, "prompt": hostile}
-    write_rows(Path("data.jsonl"), data)
+    write_jsonl(Path("data.jsonl"), data)
     summary("r.jsonl")
     html = Path("out/report.html").read_text()
     assert "<script" not in html
@@ -250,22 +249,22 @@ def test_the_page_is_whole_and_lets_nothing_in() -> None:
     ],
 )
 def test_what_cannot_be_meant_is_named(arguments: tuple[str, ...], said: str) -> None:
-    write_rows(Path("r.jsonl"), [response(0)])
-    write_rows(Path("other.jsonl"), [{"prompt": "x", "response": "y"}])
+    write_jsonl(Path("r.jsonl"), [response(0)])
+    write_jsonl(Path("other.jsonl"), [{"prompt": "x", "response": "y"}])
     assert said in refused(*arguments)
 
 
 def test_two_prompts_that_are_one_are_refused() -> None:
-    write_rows(Path("data.jsonl"), [prompt(1), prompt(2), prompt(1)])
-    write_rows(Path("r.jsonl"), [response(1)])
+    write_jsonl(Path("data.jsonl"), [prompt(1), prompt(2), prompt(1)])
+    write_jsonl(Path("r.jsonl"), [response(1)])
     assert "data.jsonl:3: has the same prompt as data.jsonl:1" in refused(
         "--data", "data.jsonl", "--responses", "r.jsonl"
     )
 
 
 def test_a_folder_of_another_evaluation_is_refused() -> None:
-    write_rows(Path("a.jsonl"), [response(1)])
-    write_rows(Path("b.jsonl"), [response(1)])
+    write_jsonl(Path("a.jsonl"), [response(1)])
+    write_jsonl(Path("b.jsonl"), [response(1)])
     summary("a.jsonl")
     assert "other models or responses" in refused(
         "--data", "data.jsonl", "--responses", "b.jsonl", "-o", "out"

@@ -12,7 +12,8 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, rows_of, write_prompts, write_rows
+from lab.tests.unit.helpers.ifeval_files import GOOD, prompt, write_prompts
+from tests.rows import read_jsonl, write_jsonl
 from typer.testing import CliRunner, Result
 
 from adjudge.cli.main import command_line
@@ -69,7 +70,7 @@ def test_an_endpoint_is_asked_once_for_each_response(url: str) -> None:
     found = model(target)
     assert found["strict"]["prompt"]["value"] == 1.0
     assert (found["generated"]["made"], found["generated"]["kept"]) == (PROMPTS, 0)
-    rows = rows_of(Path("out/responses.jsonl"))
+    rows = read_jsonl(Path("out/responses.jsonl"))
     assert [row["key"] for row in rows] == list(range(PROMPTS))
     assert (rows[0]["prompt"], rows[0]["response"]) == (prompt(0)["prompt"], GOOD)
     assert asked(url) - before == PROMPTS
@@ -81,7 +82,7 @@ def test_an_endpoint_is_asked_once_for_each_response(url: str) -> None:
     found = model(target)
     assert found["generated"]["made"] == 1
     assert found["problems"][0]["reason"].startswith("cut off")
-    assert len(rows_of(Path("out/responses.jsonl"))) == PROMPTS
+    assert len(read_jsonl(Path("out/responses.jsonl"))) == PROMPTS
     assert asked(url) - before == PROMPTS + 1
 
 
@@ -97,11 +98,11 @@ def test_more_samples_are_made_beside_those_there_are(url: str) -> None:
 
 def test_responses_drawn_in_another_way_are_not_gone_on_with(url: str) -> None:
     model(f"{url}#m", "--responses", "kept.jsonl")
-    assert len(rows_of(Path("kept.jsonl"))) == PROMPTS
+    assert len(read_jsonl(Path("kept.jsonl"))) == PROMPTS
     assert "line 1 is from another model or other generation settings" in refused(
         f"{url}#m", "--responses", "kept.jsonl", "--max-tokens", "7"
     )
-    write_rows(Path("theirs.jsonl"), [{"prompt": "p", "response": "r"}])
+    write_jsonl(Path("theirs.jsonl"), [{"prompt": "p", "response": "r"}])
     assert "theirs.jsonl: line 1 is from another" in refused(
         f"{url}#m", "--responses", "theirs.jsonl"
     )
@@ -124,14 +125,14 @@ def test_a_table_that_another_model_made_is_not_written_over(url: str) -> None:
 
 def test_against_stored_responses(url: str) -> None:
     rows = [{"prompt": prompt(key)["prompt"], "response": "a, b"} for key in range(PROMPTS)]
-    write_rows(Path("stored.jsonl"), rows)
+    write_jsonl(Path("stored.jsonl"), rows)
     done = command(f"{url}#m", "--against", "stored.jsonl")
     assert done.exit_code == 0, done.output
     found = json.loads(Path("out/summary.json").read_text())
     assert [one["name"] for one in found["models"]] == [f"{url}#m", "stored"]
     assert found["compared"][0]["difference"] == 1.0
     [folder] = Path("out").glob("1-*")
-    assert len(rows_of(folder / "responses.jsonl")) == PROMPTS
+    assert len(read_jsonl(folder / "responses.jsonl")) == PROMPTS
 
 
 def test_what_failed_is_missing_and_is_tried_again() -> None:
@@ -143,7 +144,7 @@ def test_what_failed_is_missing_and_is_tried_again() -> None:
         assert found["strict"]["prompt"]["value"] == 1.0
         again = model(f"{url}#m")
     assert again["generated"]["made"] == gone
-    assert len(rows_of(Path("out/responses.jsonl"))) == PROMPTS
+    assert len(read_jsonl(Path("out/responses.jsonl"))) == PROMPTS
 
 
 class Away(ChatModel):

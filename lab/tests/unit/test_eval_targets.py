@@ -11,7 +11,6 @@ from adjudge.errors import ConfigError, ErrorKind, RunFolderError
 from adjudge.judges.models.model_files import MODEL_FILES, fetched_path
 from adjudge.types import GraderError
 from adjudge_lab.environments import Episode
-from adjudge_lab.evaluation.report import write_evaluation_report
 from adjudge_lab.evaluation.run import EvaluationFolder, read_episode
 from adjudge_lab.evaluation.targets import build_player, find_policy_target
 from adjudge_lab.rl.held_out import EvaluatedEpisode
@@ -20,7 +19,6 @@ from adjudge_lab.rl.runfile_checks import resolve_run_file
 MANIFEST: dict[str, Any] = {
     "kind": "eval", "models": [["a", "a"]], "seeds": [1], "judges": True, "settings": "x",
 }  # fmt: skip
-HOSTILE = "</style><script>alert(1)</script>&<img src=x onerror=alert(2)>@@STYLE@@\u202e\x00\ud800"
 
 
 def model_in(folder: Path, *, whole: bool = True) -> Path:
@@ -146,52 +144,6 @@ def test_another_evaluation_is_refused(tmp_path: Path, key: str) -> None:
         EvaluationFolder(tmp_path, other),
     ):
         pass
-
-
-def estimate(value: float | None, why: str = "") -> dict[str, Any]:
-    bounds = {"low": None, "high": None} if why else {"low": 0.1, "high": 0.9}
-    return {"value": value, **bounds, "n": 4, "why": why}
-
-
-def test_the_report_holds_hostile_text_harmlessly(tmp_path: Path) -> None:
-    def row(seed: int, **given: Any) -> dict[str, Any]:
-        return evaluated(HOSTILE).row() | {
-            "seed": seed, "env_reward": float(seed), "reward": 1.0, "turns": 1, "error": None,
-            "messages": [
-                {"role": "user", "content": HOSTILE},
-                {"role": "assistant", "content": [{"type": "text", "text": HOSTILE}]},
-            ],
-            "reward_info": {f"{HOSTILE}_score": float(-seed)},
-            "details": {"source": "graders", HOSTILE: {"score": 1.0, "reason": HOSTILE}}, **given,
-        }  # fmt: skip
-
-    scores = {
-        "mean": estimate(0.5), "pearson": estimate(None, HOSTILE), "spearman": estimate(0.5),
-        "missing": {HOSTILE: 2},
-    }  # fmt: skip
-    model = {
-        "name": HOSTILE, "official": estimate(0.5), "not_played": {HOSTILE: 1}, "no_official": 0,
-        "scores": {HOSTILE: scores, "reward": scores},
-    }  # fmt: skip
-    one = {
-        "model": 1.0, "baseline": 0.5, "difference": estimate(0.5), "p": 0.01, "wins": 1,
-        "ties": 0, "losses": 0, "only_model": 0, "only_baseline": 0, "neither": 0,
-    }  # fmt: skip
-    summary = {
-        "task": HOSTILE, "seeds": 4, "judge": HOSTILE, "combine_mode": "replace",
-        "created": "now", "adjudge": "0", "models": [model, model],
-        "graders": [{"name": HOSTILE, "weight": 1.0, "asks_judge": True}],
-        "comparison": {"official": one, HOSTILE: one}, "endpoints": [],
-    }  # fmt: skip
-    error = {"kind": "bug", "message": HOSTILE}
-    rows = [row(1), row(2), row(3, error=error), row(4, missing=error, reward=None)]
-    write_evaluation_report(tmp_path / "report.html", summary, [rows, rows])
-    page = (tmp_path / "report.html").read_text()
-    assert "<script" not in page
-    assert "<img" not in page
-    assert page.count("</style>") == 1
-    assert "not played: bug" in page
-    assert "places it" in page
 
 
 def test_missing_rewards_say_why() -> None:

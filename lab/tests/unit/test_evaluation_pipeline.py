@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from lab.tests.unit.helpers.ifeval_files import GOOD, rows_of, write_prompts
+from lab.tests.unit.helpers.ifeval_files import GOOD, write_prompts
 from tests.refusals import refuses
+from tests.rows import read_jsonl
 from tests.unit.helpers.mock_provider import start_mock_here
 from typer.testing import CliRunner, Result
 
@@ -72,7 +73,7 @@ def test_the_pipeline_of_the_page(policy: str, judge: str) -> None:
         [model] = json.loads(Path("runs", folder, "summary.json").read_text())["models"]
         assert model["samples"] == [4, 4]
         assert model["strict"]["prompt"]["value"] == 1.0
-    rows = rows_of(Path("runs/held-out/rewards.jsonl"))
+    rows = read_jsonl(Path("runs/held-out/rewards.jsonl"))
     assert [row["group"] for row in rows] == [f"row {n // 4}" for n in range(12)]
     assert {row["reward"] for row in rows} == {0.75}
     table = json.loads(Path("runs/judges/summary.json").read_text())

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.refusals import refuses
+from tests.rows import write_jsonl
 
 from adjudge.errors import ConfigError
 from adjudge_lab.evaluation.healthbench import (
@@ -34,8 +35,7 @@ ROW = {"prompt": CHAT, "rubrics": CRITERIA, "example_tags": ["theme:context_seek
 
 
 def written(path: Path, *rows: Any) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_jsonl(path, rows)
 
 
 def item_of(folder: Path, **changes: Any) -> HealthbenchItem:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import write_jsonl
 
 from adjudge.errors import ConfigError
 from adjudge.rollouts.samples import SampleReader
@@ -16,12 +16,6 @@ from adjudge_lab.evaluation.ifeval.files import (
     read_ifeval_responses,
     write_response_parquet,
 )
-
-
-def write(folder: Path, *rows: dict[str, Any]) -> Path:
-    path = folder / "gen.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
 
 
 def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
@@ -37,7 +31,7 @@ def test_what_we_write_is_what_we_read(tmp_path: Path) -> None:
         {"prompt": "q", "response": "one", "sample": 1},
         {"prompt": "q", "error": {"kind": "timeout"}, "sample": 0},
     ]
-    given, _ = read_ifeval_responses(write(tmp_path, *lines), "prompt")
+    given, _ = read_ifeval_responses(write_jsonl(tmp_path / "gen.jsonl", lines), "prompt")
     path = tmp_path / "out" / "gen.parquet"
     write_response_parquet(path, prompts, given, "prompt")
     for by in ("prompt", "key"):

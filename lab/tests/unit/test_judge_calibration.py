@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
 import random
 import re
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from lab.tests.unit.helpers.judge_cards import make_card, write_card
 
-from adjudge.errors import ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError
 from adjudge.graders.llm.trained_judge import RankedScalar
-from adjudge.graders.llm.trained_judge_card import JudgeCard
-from adjudge.judges import Reply, ScriptedModel
+from adjudge.judges import ScriptedModel
 from adjudge.report.page import Fragment
 from adjudge.rewards.spec import RewardSpec
 from adjudge.stats import sigmoid
@@ -41,19 +39,6 @@ def too_sure(n: int = 1000, *, factor: float = 4.0, seed: int = 1) -> list[tuple
         right = rng.random() < sigmoid(worth)
         pairs.append((first, second) if right else (second, first))
     return pairs
-
-
-def card(**more: Any) -> JudgeCard:
-    given: dict[str, Any] = {
-        "adjudge": "0", "kind": "scalar", "method": "bradley_terry", "mode": None, "label": "rm",
-        "created": "", "base": {}, "data": {}, "config": {}, "validation": {}, "max_length": 64,
-    }  # fmt: skip
-    return JudgeCard(**(given | more))
-
-
-def written(folder: Path, given: JudgeCard) -> Path:
-    (folder / "judge.json").write_bytes(msgspec.json.encode(given))
-    return folder
 
 
 def test_a_judge_that_is_too_sure_is_cooled_and_measured_on_other_pairs() -> None:
@@ -144,15 +129,6 @@ def test_isotonic_by_hand() -> None:
     assert fit_isotonic_gaps([0.0] * 30) == "all differences are 0"
 
 
-def test_reliability_by_hand() -> None:
-    found = measure_reliability([0.5, 0.9, 0.9, 1.0], [0.5, 1, 0, 1])
-    assert found.error == pytest.approx((0 + 2 * 0.4 + 0) / 4)
-    assert found.brier == pytest.approx((0 + 0.01 + 0.81 + 0) / 4)
-    assert found.log_loss == pytest.approx(-(math.log(0.5) + math.log(0.9) + math.log(0.1)) / 4)
-    assert [one.pairs for one in found.bins] == [1, 2, 1]
-    assert math.isfinite(measure_reliability([1.0], [0]).log_loss)
-
-
 def test_ratings_are_worth_their_mean_labels() -> None:
     ratings = [0, 1, 2, 3, 4] * 10
     labels = [1, 0, 2, 4, 4] * 10  # 0 and 1 are the wrong way round: both are worth a half
@@ -180,28 +156,12 @@ def test_a_report_shows_what_was_measured() -> None:
 
 @pytest.mark.parametrize("label", ["rm", "3b judge", "source", "Ωmega", "", "x" * 200])
 def test_every_label_makes_a_spec(label: str, tmp_path: Path) -> None:
-    text = reward_spec_of_card(card(label=label))
+    text = reward_spec_of_card(make_card(label=label))
     assert text is not None
     (tmp_path / "reward.toml").write_text(text)
     spec = RewardSpec.load(tmp_path / "reward.toml")
     assert spec.graders[0].type.endswith(":RankedScalar")
     assert spec.judges["main"].model_dump()["task"] == "score"
-
-
-SCORES = {"good": 3.0, "fair": 1.0, "bad": -1.0}
-
-
-def scalar(folder: Path, asked: list[Any] | None = None) -> ScriptedModel:
-    def judge(messages: Any) -> Reply:
-        if asked is not None:
-            asked.append(messages[-1]["content"])
-        score = SCORES.get(messages[-1]["content"])
-        if score is None:
-            raise GradingFailure(ErrorKind.TIMEOUT, "too slow")
-        text = msgspec.json.encode({"score": score, "tokens": 3, "truncated": 1}).decode()
-        return Reply(text=text, finish_reason="score")
-
-    return ScriptedModel(judge, model=str(folder))
 
 
 @pytest.mark.parametrize(
@@ -214,5 +174,6 @@ def scalar(folder: Path, asked: list[Any] | None = None) -> ScriptedModel:
 def test_cards_that_do_not_say_enough_are_refused(
     given: dict[str, Any], why: str, tmp_path: Path
 ) -> None:
+    write_card(tmp_path, **given)
     with pytest.raises(ConfigError, match=re.escape(why)):
-        RankedScalar(scalar(written(tmp_path, card(**given))))
+        RankedScalar(ScriptedModel("-", model=str(tmp_path)))

@@ -4,15 +4,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from lab.tests.unit.helpers.judge_cards import write_card
 from tests.refusals import refuses
 from typer.testing import CliRunner
 
 from adjudge.cli.main import command_line
 from adjudge.datasets.rows import Comparison
 from adjudge.errors import ConfigError, RunFolderError
-from adjudge.graders.llm.trained_judge_card import CARD_FILE, JudgeCard
+from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge_lab.judge_training.chain import evaluation
 from adjudge_lab.judge_training.chain.evaluation import (
     CapitalGold,
@@ -191,24 +191,11 @@ def test_what_a_later_stage_needs_is_looked_for_before_the_first(tmp_path: Path)
         evaluation.check_stage_inputs(stage, tmp_path / "out")
 
 
-def card_of(folder: Path, **more: Any) -> JudgeCard:
-    """The card, written into ``folder``, of a judge that was trained."""
-    nothing: dict[str, Any] = {}
-    given = {"method": "bradley_terry", "mode": None, "base": nothing, "data": nothing, **more}
-    card = JudgeCard(
-        adjudge="0", kind="scalar", label="x", created="", config=nothing, validation=nothing,
-        max_length=8, **given,
-    )  # fmt: skip
-    folder.mkdir(exist_ok=True)
-    (folder / CARD_FILE).write_bytes(msgspec.json.encode(card))
-    return card
-
-
 def test_pairs_that_the_judge_was_trained_on_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dials = {"n": 30, "noise": 0.2}
-    card = card_of(tmp_path / "x", data={"synthetic": dials})
+    card = write_card(tmp_path / "x", data={"synthetic": dials})
 
     def found(card: JudgeCard = card, **given: Any) -> tuple[int, dict[str, Any]]:
         check = EvaluateStage.model_validate({"judge": "x", **given})

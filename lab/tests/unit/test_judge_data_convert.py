@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.rows import DATA
+from tests.rows import DATA, assistant, system, user, write_jsonl
 
 from adjudge.datasets.rows import MAX_PAIRS_PER_PROMPT, Preference, render_transcript, split_answers
 from adjudge.errors import ConfigError
@@ -20,9 +20,7 @@ from adjudge_lab.judge_training.row_files import (
 
 
 def lines(folder: Path, *rows: Any) -> list[Path]:
-    path = folder / "rows.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return [path]
+    return [write_jsonl(folder / "rows.jsonl", rows)]
 
 
 def steer(prompt: str, response: str, helpfulness: Any) -> dict[str, Any]:
@@ -41,6 +39,9 @@ HH: dict[str, Any] = {
     "chosen": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Bye\n\nAssistant: Goodbye!",
     "rejected": "\n\nHuman: Hi\n\nAssistant: Hello.\n\nHuman: Bye\n\nAssistant: No.",
 }
+
+
+PARTS = {"role": "user", "content": [{"type": "text", "text": "2+2?"}]}
 
 
 def answers(row: Preference) -> tuple[Any, Any]:
@@ -78,16 +79,8 @@ def test_formats_are_known_by_their_columns(tmp_path: Path) -> None:
         {"prompt": "2+2?", "chosen": "4", "rejected": "5", "margin": 2},
         {"prompt": [{"role": "user", "content": "2+2?"}], "chosen": "4", "rejected": "[5"},
         {
-            "chosen": [
-                {"role": "user", "content": [{"type": "text", "text": "2+2?"}]},
-                {"role": "assistant", "content": "4"},
-            ],
-            "rejected": json.dumps(
-                [
-                    {"role": "user", "content": [{"type": "text", "text": "2+2?"}]},
-                    {"role": "assistant", "content": "5"},
-                ]
-            ),
+            "chosen": [PARTS, assistant("4")],
+            "rejected": json.dumps([PARTS, assistant("5")]),
         },
         bench(rejected=["3", "5", "22"]),
     ],
@@ -107,27 +100,34 @@ def test_who_trains_and_who_evaluates_reads_the_same(tmp_path: Path, row: Any) -
     assert (rows[0].subset or "rows", rows[0].margin) == (item.subset, item.margin)
 
 
+Q, R, S = user("q"), assistant("r"), assistant("s")
+
+
 @pytest.mark.parametrize(
-    "change",
+    ("change", "complaint"),
     [
-        {"rejected": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "r"}]},
-        {"rejected": [{"role": "user", "content": "q"}]},
-        {"rejected": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "s"}]},
-        {"rejected": "[1"},
-        {"rejected": "Human: q"},
-        {"margin": -1},
-        {"subset": 3},
+        ({"rejected": [Q, R]}, "rejected: found the same as chosen"),
+        ({"rejected": [Q]}, "rejected[-1].role"),
+        ({"chosen": [Q]}, "chosen[-1].role"),
+        ({"rejected": None}, "rejected: found nothing"),
+        ({"rejected": [user("?"), S]}, "rejected: found another beginning"),
+        ({"rejected": [system("s"), Q, S]}, "rejected: found another beginning"),
+        ({"rejected": "[1"}, "rejected: found"),
+        ({"rejected": "Human: q"}, "rejected: found"),
+        ({"margin": -1}, "margin: found -1; allowed: a finite number, 0 or more"),
+        ({"margin": "big"}, "margin: found text of 3 characters"),
+        ({"margin": True}, "margin: found True"),
+        ({"margin": 10**400}, "margin: found a very large number"),
+        ({"subset": 3}, "subset: found 3"),
     ],
 )
-def test_what_is_no_preference_is_none_for_either(tmp_path: Path, change: Any) -> None:
-    asked = {"role": "user", "content": "q"}
-    good = {
-        "chosen": [asked, {"role": "assistant", "content": "r"}],
-        "rejected": [asked, {"role": "assistant", "content": "s"}],
-        "margin": 1,
-    }
+def test_what_is_no_preference_is_none_for_either(
+    tmp_path: Path, change: Any, complaint: str
+) -> None:
+    good = {"chosen": [Q, R], "rejected": [Q, S], "margin": 1}
     paths = lines(tmp_path, good, good | change)
     trained, evaluated = read_preferences(paths), read_benchmark(paths)
+    assert trained.problems.first[0].reason.startswith(complaint)
     assert len(trained.rows) == len(evaluated.items) == 1
     assert [str(one) for one in trained.problems.first] == [str(one) for one in evaluated.problems]
 
@@ -242,17 +242,14 @@ def test_preferences_of_further_formats(name: str, pairs: list[Any], problem: st
 
 
 def test_preferences_of_conversations(tmp_path: Path) -> None:
-    def talk(answer: str) -> list[dict[str, Any]]:
-        return [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": answer}]
-
-    path = tmp_path / "battles.jsonl"
+    a, b = ([user("2+2?"), assistant(answer)] for answer in "45")
     rows = [
-        {"conversation_a": talk("4"), "conversation_b": talk("5"), "winner": winner}
+        {"conversation_a": a, "conversation_b": b, "winner": winner}
         for winner in ("model_a", "tie (bothbad)")
     ]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    assert find_format([path]) == "arena-conversations"
-    found = read_preferences([path])
+    paths = lines(tmp_path, *rows)
+    assert find_format(paths) == "arena-conversations"
+    found = read_preferences(paths)
     assert [answers(row) for row in found.rows] == [("4", "5")]
     assert [one.reason[:7] for one in found.problems.first] == ["winner:"]
 

@@ -123,31 +123,6 @@ def test_broken_demonstrations_are_named(tmp_path: Path, row: Any, complaint: st
 
 
 @pytest.mark.parametrize(
-    ("change", "complaint"),
-    [
-        ({"rejected": CHOSEN}, "rejected: found the same as chosen"),
-        ({"rejected": None}, "rejected: found nothing"),
-        (
-            {"rejected": [{"role": "user", "content": "?"}, POOR]},
-            "rejected: found another beginning",
-        ),
-        ({"rejected": [{"role": "system", "content": "s"}, ASKED, POOR]}, "another beginning"),
-        ({"chosen": [ASKED]}, r"chosen\[-1\].role"),
-        ({"margin": -1}, "margin: found -1; allowed: a finite number, 0 or more"),
-        ({"margin": "big"}, "margin: found text of 3 characters"),
-        ({"margin": True}, "margin: found True"),
-        ({"margin": 10**400}, "margin: found a very large number"),
-    ],
-)
-def test_broken_preferences_are_named(tmp_path: Path, change: Any, complaint: str) -> None:
-    row = {"chosen": CHOSEN, "rejected": REJECTED, "margin": 1} | change
-    found = read_preferences(lines(tmp_path, row))
-    assert not found.rows
-    with pytest.raises(ConfigError, match=complaint):
-        found.require_usable(allow=1.0)
-
-
-@pytest.mark.parametrize(
     ("read", "row", "label"),
     [
         *[

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.tests.unit.helpers.judge_cards import make_card
 
-from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge_lab.judge_training.report import judge_summary_lines, write_judge_report
 
 EVIL = "</td></p><script>alert(1)</script>\"'&{x}%s\x00\ud800"
@@ -38,19 +38,13 @@ def summary_of(said: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def card_of(label: str) -> JudgeCard:
-    return JudgeCard(
-        adjudge="0", kind="generative", method="grpo", mode="pointwise", label=label, created="",
-        base={}, data={}, config={}, validation={}, max_length=64,
-    )  # fmt: skip
-
-
 def report(folder: Path, said: str) -> str:
     rows = [
         {"step": 0, "val/unread": 1.0, "val/reward_mean": -0.25},
         {"step": 2, "val/unread": 0.5, "val/reward_mean": 0.2, "lr": 1e-3},
     ]
-    write_judge_report(folder / "report.html", summary_of(said), rows, card_of(said))
+    card = make_card(kind="generative", method="grpo", mode="pointwise", label=said)
+    write_judge_report(folder / "report.html", summary_of(said), rows, card)
     return (folder / "report.html").read_text(encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from lab.tests.unit.helpers.judge_cards import make_card
 from tests.refusals import fails, refuses
 
 from adjudge.datasets.rows import Rating
@@ -39,13 +40,11 @@ POINTWISE, PAIRWISE = judge_form("pointwise", []), judge_form("pairwise", [])
 
 
 def card(form: JudgementForm | None, **more: Any) -> JudgeCard:
-    given: dict[str, Any] = {
-        "adjudge": "0", "kind": "generative", "method": "grpo", "label": "mine",
-        "mode": None if form is None else form.mode, "created": "", "base": {}, "data": {},
-        "config": {"grpo": {"max_response_length": 200}}, "validation": {}, "max_length": 64,
-        "prompt": None if form is None else card_prompt(form),
-    }  # fmt: skip
-    return JudgeCard(**(given | more))
+    facts: dict[str, Any] = {"kind": "generative", "method": "grpo"}
+    facts |= {"config": {"grpo": {"max_response_length": 200}}}
+    if form is not None:
+        facts |= {"mode": form.mode, "prompt": card_prompt(form)}
+    return make_card(**(facts | more))
 
 
 def folder(path: Path, form: JudgementForm | None, **more: Any) -> Path:

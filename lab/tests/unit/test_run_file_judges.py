@@ -3,12 +3,12 @@
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
+from lab.tests.unit.helpers.judge_cards import write_card
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError, ErrorKind
-from adjudge.graders.llm.trained_judge_card import CARD_FILE, SPEC_FILE, JudgeCard
+from adjudge.graders.llm.trained_judge_card import SPEC_FILE
 from adjudge.rewards.formulas import AggregateTerm, aggregate
 from adjudge.rewards.spec import RewardSettings, RewardSpec
 from adjudge.types import GraderError, GraderResult, GraderScore
@@ -57,14 +57,7 @@ base_url = "http://h/v1"
 
 def trained(folder: Path, label: str = "mine", spec: str = ONE) -> Path:
     """A folder with all of a scalar judge but the model."""
-    folder.mkdir(parents=True)
-    empty: dict[str, Any] = {}
-    card = JudgeCard(
-        adjudge="0", kind="scalar", method="bradley_terry", mode=None, label=label, created="",
-        base=empty, data=empty, config=empty, validation=empty, max_length=8,
-        normalisation=fit_normalisation([0.0, 1.0]),
-    )  # fmt: skip
-    (folder / CARD_FILE).write_bytes(msgspec.json.encode(card))
+    write_card(folder, label=label, normalisation=fit_normalisation([0.0, 1.0]))
     (folder / SPEC_FILE).write_text(spec)
     return folder
 

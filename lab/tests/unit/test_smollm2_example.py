@@ -1,11 +1,9 @@
 """The prompts of ``rl_smollm2.toml``: they are what their maker writes, and can be graded."""
 
-import importlib.util
 import json
 from pathlib import Path
-from typing import Any
 
-import pytest
+from tests.scripts import load_script
 
 from adjudge_lab.rl.rewards import build_reward_spec
 from adjudge_lab.rl.runfile_checks import load_run_file
@@ -15,18 +13,8 @@ ROWS = [json.loads(line) for line in (EXAMPLES / "instruction_rows.jsonl").read_
 HELD_OUT = [row for row in ROWS if row["split"] != "train"]
 
 
-@pytest.fixture(scope="module")
-def maker() -> Any:
-    place = EXAMPLES / "make_instruction_rows.py"
-    spec = importlib.util.spec_from_file_location("make_instruction_rows", place)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-def test_the_rows_are_those_that_their_maker_writes(maker: Any) -> None:
+def test_the_rows_are_those_that_their_maker_writes() -> None:
+    maker = load_script(EXAMPLES / "make_instruction_rows.py")
     assert json.loads(json.dumps(list(maker.make_rows()))) == ROWS
     assert list(maker.make_rows(1)) != list(maker.make_rows(0))
 

@@ -1,4 +1,4 @@
-"""Best-of-n of a study: by hand, against all subsets, ties, missing scores, and its work."""
+"""Best-of-n of a study: by hand, against all subsets, ties, missing scores."""
 
 import math
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 
 from adjudge_lab.statistics import Resampling
-from adjudge_lab.studies.kl_curves import best_of_curves, expected_best
+from adjudge_lab.studies.kl_curves import best_of_curves
 from adjudge_lab.studies.results import AnswerScores, BestOfScores, StudyResult
 
 UNITS = {"judge": 2.0, "gold": 0.5}
@@ -65,20 +65,3 @@ def test_nothing_to_say_is_said() -> None:
     assert same.rows[1].gold.value is None
     assert "do not differ" in same.rows[1].gold.why
     assert same.rows[1].proxy.value == 0.5
-
-
-class Counted(float):
-    """A number that counts its comparisons."""
-
-    compared = 0
-
-    def __lt__(self, other: float) -> bool:
-        Counted.compared += 1
-        return float(self) < float(other)
-
-
-def comparisons(count: int) -> int:
-    Counted.compared = 0
-    pairs = [(Counted((at * 7919) % count), 0.0) for at in range(count)]
-    expected_best(pairs, [1 << power for power in range(count.bit_length())])
-    return Counted.compared

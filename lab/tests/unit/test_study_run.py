@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lab.tests.unit.helpers.judge_cards import make_card
 
 import adjudge_lab.studies.run as running
 from adjudge.errors import ConfigError, JudgeUnavailable, RunFolderError
-from adjudge.graders.llm.trained_judge_card import JudgeCard
 from adjudge_lab.judge_training.run import reward_spec_of_card
 from adjudge_lab.rl.rewards import format_toml
 from adjudge_lab.rl.runfile_checks import load_run_file
@@ -21,10 +21,6 @@ from adjudge_lab.studies.run import StudyJob, run_study
 from adjudge_lab.studies.study import Study
 from adjudge_lab.studies.tasks import TaskOutcome
 
-CARD = JudgeCard(
-    adjudge="0", kind="scalar", method="bradley_terry", mode=None, label="learned", created="",
-    base={}, data={}, config={}, validation={}, max_length=64,
-)  # fmt: skip
 RULE = "adjudge_lab.studies.parametric_judge:ParametricJudge"
 
 
@@ -104,7 +100,7 @@ class Here:
             folder = Path(given[2])
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "judge.json").write_text("{}")
-            return (folder / "reward.toml").write_text(reward_spec_of_card(CARD) or "")
+            return (folder / "reward.toml").write_text(reward_spec_of_card(make_card()) or "")
         if task.__name__ == "sample_answers":
             return lines(Path(given[2]), [row("a", 0, 0), row("a b", 0, 0)])
         if task.__name__ == "score_sources":

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.rows import write_jsonl
 
 from adjudge.errors import RunFolderError
 from adjudge_lab.rl.rewards import format_toml
@@ -54,11 +55,6 @@ def row(text: str, step: int = 0, seed: int = 0, **more: Any) -> dict[str, Any]:
     return {"step": step, "seed": seed, "messages": [asked, said], "columns": columns, **more}
 
 
-def written(path: Path, rows: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(one) + "\n" for one in rows))
-    return path
-
-
 @pytest.fixture
 def judge(tmp_path: Path) -> Path:
     (tmp_path / "loud_judge.py").write_text(JUDGE)
@@ -88,8 +84,10 @@ def asked_texts(folder: Path) -> list[str]:
 
 
 def test_equal_texts_are_asked_once_and_failures_stay_missing(tmp_path: Path, judge: Path) -> None:
-    first = written(tmp_path / "a.jsonl", [row("two"), row("bad"), row("two", step=5), row("x")])
-    second = written(tmp_path / "b.jsonl", [row("two"), row("", error="timeout")])
+    first = write_jsonl(
+        tmp_path / "a.jsonl", [row("two"), row("bad"), row("two", step=5), row("x")]
+    )
+    second = write_jsonl(tmp_path / "b.jsonl", [row("two"), row("", error="timeout")])
     sources = AnswerSource("arms/a", first), AnswerSource("arms/b", second)
     assert scored(tmp_path, judge, *sources) == 3
     found = read_scores_by_step(tmp_path / "scores.jsonl")
@@ -103,9 +101,9 @@ def test_equal_texts_are_asked_once_and_failures_stay_missing(tmp_path: Path, ju
 
 
 def test_other_answers_of_the_same_name_are_scored_anew(tmp_path: Path, judge: Path) -> None:
-    file = written(tmp_path / "a.jsonl", [row("two"), row("x", step=1)])
+    file = write_jsonl(tmp_path / "a.jsonl", [row("two"), row("x", step=1)])
     assert scored(tmp_path, judge, AnswerSource("a", file)) == 2
-    written(file, [row("three"), row("x", step=1)])  # the arm was trained again
+    write_jsonl(file, [row("three"), row("x", step=1)])  # the arm was trained again
     assert scored(tmp_path, judge, AnswerSource("a", file)) == 1
     assert read_scores_by_step(tmp_path / "scores.jsonl")["a", 0].values == [0.5]
     assert scored(tmp_path, judge, AnswerSource("a", file)) == 0
@@ -119,7 +117,7 @@ def test_what_may_have_passed_is_asked_again(tmp_path: Path, judge: Path) -> Non
     )
     file = run_file(tmp_path, {"name": "loud", "type": "shy_judge:Loud"})
     source = AnswerSource(
-        "a", written(tmp_path / "a.jsonl", [row("two"), row("", error="timeout")])
+        "a", write_jsonl(tmp_path / "a.jsonl", [row("two"), row("", error="timeout")])
     )
     path = tmp_path / "scores.jsonl"
     assert scored(tmp_path, file, source) == 1
@@ -134,7 +132,7 @@ def test_what_may_have_passed_is_asked_again(tmp_path: Path, judge: Path) -> Non
 
 
 def test_scores_of_another_reward_are_not_mixed_in(tmp_path: Path, judge: Path) -> None:
-    file = written(tmp_path / "a.jsonl", [row("two")])
+    file = write_jsonl(tmp_path / "a.jsonl", [row("two")])
     scored(tmp_path, judge, AnswerSource("a", file))
     other = run_file(tmp_path, {"name": "loud", "type": "length_penalty", "max_length": 5})
     with pytest.raises(RunFolderError, match="scores of another reward"):
@@ -145,7 +143,7 @@ def test_a_judge_that_compares_sees_the_answers_to_a_prompt_together(tmp_path: P
     (tmp_path / "ranks.py").write_text(RANKS)
     file = run_file(tmp_path, {"name": "ranks", "type": "ranks:Shortest"})
     answers = [row("a"), row("bbb", seed=1), row("ccc"), row("bb", seed=1), row("a", step=1)]
-    rows = written(tmp_path / "a.jsonl", answers)
+    rows = write_jsonl(tmp_path / "a.jsonl", answers)
     assert scored(tmp_path, file, AnswerSource("a", rows)) == 2
     found = read_scores_by_step(tmp_path / "scores.jsonl")
     assert found["a", 0].values == [1.0, 0.0, 0.0, 1.0]  # by rank, 1 the best of its prompt
@@ -155,9 +153,9 @@ def test_a_judge_that_compares_sees_the_answers_to_a_prompt_together(tmp_path: P
 def test_a_panel_does_not_ask_what_its_members_said_alone(tmp_path: Path, judge: Path) -> None:
     members = [{"name": name, "type": "loud_judge:Loud"} for name in ("loud", "quiet")]
     panel = run_file(tmp_path, *members, name="panel")
-    first = written(tmp_path / "a.jsonl", [row("two"), row("bad"), row("x")])
+    first = write_jsonl(tmp_path / "a.jsonl", [row("two"), row("bad"), row("x")])
     assert scored(tmp_path, judge, AnswerSource("a", first)) == 1
-    whole = AnswerSource("a", written(first, [row("two"), row("bad"), row("x"), row("three")]))
+    whole = AnswerSource("a", write_jsonl(first, [row("two"), row("bad"), row("x"), row("three")]))
 
     def asked(target: str, *known: PanelMember) -> list[tuple[str, float]]:
         path = tmp_path / target
@@ -183,7 +181,7 @@ def test_time_outs_that_are_a_dial_are_not_waited_for(tmp_path: Path) -> None:
         tmp_path, {"name": "j", "type": parametric, "gold": "none", "length": 1.0, "fails": 0.999}
     )
     rows = [row(f"answer {n}", seed=n) for n in range(40)]
-    source = AnswerSource("a", written(tmp_path / "a.jsonl", rows))
+    source = AnswerSource("a", write_jsonl(tmp_path / "a.jsonl", rows))
     for _ in range(2):
         assert scored(tmp_path, file, source) == 1
         found = read_scores_by_step(tmp_path / "scores.jsonl")["a", 0]

@@ -19,7 +19,7 @@ import msgspec
 from adjudge.checks.check import CheckResult, make_checks, make_result, need, not_applicable
 from adjudge.checks.judge_texts import read_stated_score
 from adjudge.rewards.formulas import group_step
-from adjudge.stats import mean, mean_and_std
+from adjudge.stats import collect, mean, mean_and_std
 from adjudge.stats.estimates import binomial_two_sided
 
 _FEW = 3
@@ -137,10 +137,7 @@ def _compare(
 
 
 def _check_sources(run: JudgedRun) -> CheckResult:
-    parts: dict[tuple[str, str], list[JudgedSample]] = {}
-    for one in run.samples:
-        for source in dict.fromkeys(one.sources):
-            parts.setdefault(source, []).append(one)
+    parts = collect((source, one) for one in run.samples for source in dict.fromkeys(one.sources))
     need(parts, "no replies are kept")
     some = min(parts.values(), key=len)
     each = "; ".join(
@@ -232,9 +229,7 @@ def _check_environment(run: JudgedRun) -> CheckResult:
 
 
 def _check_flat_groups(run: JudgedRun) -> CheckResult:
-    members: dict[Hashable, list[JudgedSample]] = {}
-    for one in run.scored:
-        members.setdefault(one.group, []).append(one)
+    members = collect((one.group, one) for one in run.scored)
     groups = [rows for rows in members.values() if len({one.env for one in rows} - {None}) > 1]
     flat = [rows for rows in groups if len(set(_scores(rows))) == 1]
     need(groups, "the environment’s rewards do not differ within groups")
@@ -253,10 +248,7 @@ def correlate_ranks(
     By the normal approximation to permutations within groups. Where one of the two never differs
     within a group, groups are compared with one another. ``None`` where nothing differs.
     """
-    members: dict[Hashable, list[tuple[float, float]]] = {}
-    for group, x, y in rows:
-        if x is not None and y is not None:
-            members.setdefault(group, []).append((x, y))
+    members = collect((group, (x, y)) for group, x, y in rows if x is not None and y is not None)
     strata = list(members.values())
     if all(len({y for _, y in rows}) == 1 for rows in strata):
         strata = [[(mean_and_std([x for x, _ in rows])[0], rows[0][1]) for rows in strata]]

@@ -25,6 +25,7 @@ from functools import partial
 from typing import Literal
 
 from adjudge.checks.check import Check, CheckResult, Finding, not_applicable
+from adjudge.stats import collect
 
 SentinelAction = Literal["warn", "stop"]
 
@@ -216,9 +217,7 @@ def describe_unchecked(unchecked: Mapping[str, str], gold: str) -> str:
     >>> describe_unchecked({"solved": "gold", "collapse": "gold", "length": "24 steps"}, "--gold")
     'not checked: 2 for want of --gold (solved, collapse), 1 for want of 24 steps (length)'
     """
-    names: dict[str, list[str]] = {}
-    for name, lack in unchecked.items():
-        names.setdefault(gold if lack == "gold" else lack, []).append(name)
+    names = collect((gold if lack == "gold" else lack, name) for name, lack in unchecked.items())
     parts = [f"{len(ones)} for want of {lack} ({', '.join(ones)})" for lack, ones in names.items()]
     return f"not checked: {', '.join(parts)}" if parts else ""
 

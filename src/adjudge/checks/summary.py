@@ -31,6 +31,7 @@ from adjudge.checks.check import (
     not_applicable,
     share_text,
 )
+from adjudge.stats import collect
 from adjudge.text import encode_exactly
 
 MIN_MISSING, MIN_RATIO, Z_LIMIT = 5, 2.0, 4.0
@@ -142,9 +143,7 @@ class MissingCounts:
         ``properties`` of the answer at a place are asked for only where they are compared. The
         caller leaves out samples that were not asked for.
         """
-        members: dict[Hashable, list[int]] = {}
-        for place, group in enumerate(groups):
-            members.setdefault(group, []).append(place)
+        members = collect((group, place) for place, group in enumerate(groups))
         alone = [places[0] for places in members.values() if len(places) == 1]
         self._across_prompts |= any(missing[place] for place in alone)
         for places in [*(places for places in members.values() if len(places) > 1), alone]:

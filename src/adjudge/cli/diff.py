@@ -45,12 +45,7 @@ from adjudge.judge_evaluation.diff.report import (
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.runs.job import select_entries
-from adjudge.runs.records import (
-    RecordedAnswers,
-    RunRecords,
-    make_regrading_job,
-    plan_regrading,
-)
+from adjudge.runs.records import RecordedAnswers, RunRecords, make_regrading_job, plan_regrading
 from adjudge.stats.estimates import require_stats
 
 _SCREEN_SAMPLES, _SCREEN_SETTINGS = 5, 12

@@ -27,6 +27,7 @@ from adjudge.graders.registry import (
 )
 from adjudge.report.page import bold
 from adjudge.report.table import Column, Table, styled
+from adjudge.stats import collect
 from adjudge.types import Role
 
 if TYPE_CHECKING:
@@ -51,7 +52,6 @@ SHARED_PARAMETERS: Mapping[str, tuple[Any, str]] = {
     "language": ("en", "The language of the prompt, ``en`` or ``zh``."),
 }
 """What these parameters mean, and their usual default, where a grader says nothing else."""
-_SHARED_MEANINGS = {name: meaning for name, (_, meaning) in SHARED_PARAMETERS.items()}
 
 
 def graders(
@@ -116,7 +116,7 @@ def describe(type_name: str) -> dict[str, Any]:
     traits = GraderTraits.of(cls)
     parameters = settable_parameters(type_name, cls)
     doc, _ = split_parameters(inspect.cleandoc(cls.__doc__ or ""))
-    meanings: dict[str, str] = {}
+    meanings = {name: meaning for name, (_, meaning) in SHARED_PARAMETERS.items()}
     for base in reversed(cls.__mro__):
         meanings |= split_parameters(inspect.cleandoc(base.__doc__ or ""))[1]
     return {
@@ -128,7 +128,7 @@ def describe(type_name: str) -> dict[str, Any]:
         "asks_judge": any(parameter.is_judge for parameter in parameters),
         "fields": list_fields(type_name, cls),
         "parameters": [
-            _describe_parameter(one, meanings.get(one.name) or _SHARED_MEANINGS.get(one.name))
+            _describe_parameter(one, meanings.get(one.name))
             for one in parameters
             if not one.is_judge
         ],
@@ -166,10 +166,7 @@ def _shipped_prompt(type_name: str) -> str | None:
 
 def shipped_families() -> dict[str, list[str]]:
     """The shipped types under the headings of the list."""
-    families: dict[str, list[str]] = {}
-    for name, target in SHIPPED.items():
-        families.setdefault(_family({"class": target}), []).append(name)
-    return families
+    return collect((_family({"class": target}), name) for name, target in SHIPPED.items())
 
 
 def describe_installed() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -58,8 +58,8 @@ def init(
         raise ConfigError(f"{output}: exists already. Remove it, or name another file with -o.")
     facts = _read_facts(inputs, parse_map(mapping, SAMPLE_FIELDS)) if inputs else RolloutFacts()
     judge = run_blocking(find_judge())
-    draft = draft_spec(facts, judge, output)
-    output.write_text(draft.text, encoding="utf-8")
+    text, command, note = draft_spec(facts, judge, output)
+    output.write_text(text, encoding="utf-8")
     if as_json:
         print_json(
             {
@@ -68,15 +68,15 @@ def init(
                 "map": facts.mapping,
                 "input": facts.report.as_json(),
                 "judge": None if judge is None else judge.table,
-                "command": draft.command,
+                "command": command,
             }
         )
         return
     if facts.samples:
         part = f"; the first {_INIT_ROWS} rows" if len(facts.samples) == _INIT_ROWS else ""
         print_input(errors(), facts.report, part)
-    errors().print(f"[dim]{clean(draft.note)}[/]")
-    typer.echo(f"Wrote {printable(output)}. Now run:\n  {draft.command}")
+    errors().print(f"[dim]{clean(note)}[/]")
+    typer.echo(f"Wrote {printable(output)}. Now run:\n  {command}")
 
 
 @dataclass(frozen=True)
@@ -129,23 +129,14 @@ def _is_dialogue(sample: Sample) -> bool:
     return turns > 1 and not _calls_tools(sample)
 
 
-@dataclass(frozen=True)
-class DraftSpec:
-    """A spec's text, the command to run next, and what to know of its judge."""
-
-    text: str
-    command: str
-    note: str
-
-
 _WITHOUT_A_JUDGE = """\
 # Set one of them and run `adjudge init` again, or remove the # of the blocks below.
 # Without a key or a server: type = "embedded" and model = "smollm2" (a weak judge) or a
 # GGUF file, with the extra `embedded` and after adjudge models fetch smollm2."""
 
 
-def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> DraftSpec:
-    """A spec for rollouts of which these facts are known."""
+def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> tuple[str, str, str]:
+    """A spec for rollouts of which these facts are known, the command to run, and its judge."""
     inputs = [_as_argument(one) for one in facts.inputs] or ["rollouts.jsonl"]
     words = ["adjudge", "grade", *inputs, "--spec", _as_argument(output)]
     words += [word for one in facts.mapping.items() for word in ("--map", "=".join(one))]
@@ -178,7 +169,7 @@ def draft_spec(facts: RolloutFacts, judge: FoundJudge | None, output: Path) -> D
             _format_table(_MISSING),
         ]
     )
-    return DraftSpec(text, command, note)
+    return text, command, note
 
 
 def _as_argument(path: Path) -> str:

@@ -72,7 +72,6 @@ def print_card(console: Console, card: Mapping[str, Any], findings: Sequence[Pro
 
 
 _item_option = partial(typer.Option, rich_help_panel="Questions")
-_FILES = "probe.json  report.html  answers.jsonl"
 
 
 def probe(
@@ -154,7 +153,12 @@ def probe(
     job.cassette = open_cassette(record, replay)
     with resumable_work(job.folder):
         run_probes(job)
-    _report(job, as_json=as_json)
+    if as_json:
+        print_json(job.card)
+    else:
+        print_card(output(), job.card, job.findings)
+        files = "probe.json  report.html  answers.jsonl"
+        output().print(f"\n[bold]{clean(job.folder)}/[/]  {files}")
     failing = ("fail", "uncertain") if strict else ("fail",)
     check_replay(replay, job.card)
     if any(one.verdict in failing for one in job.findings):
@@ -162,12 +166,3 @@ def probe(
     if job.card["missing"]["count"] == job.card["questions"]:
         errors().print("[red]The judge gave no usable answer.[/]")
         raise typer.Exit(4 if set(job.card["missing"]["by_kind"]) == {ErrorKind.BUDGET} else 3)
-
-
-def _report(job: ProbeJob, *, as_json: bool) -> None:
-    if as_json:
-        print_json(job.card)
-        return
-    console = output()
-    print_card(console, job.card, job.findings)
-    console.print(f"\n[bold]{clean(job.folder)}/[/]  {_FILES}")

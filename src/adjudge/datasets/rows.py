@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations, takewhile
 from typing import Any, Generic, Literal, TypeVar
@@ -31,6 +30,7 @@ from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.conversation import list_messages, looks_like_messages, read_messages
 from adjudge.intake.parts import Message
 from adjudge.messages import content_text, prompt_messages
+from adjudge.stats import collect
 from adjudge.types import get_path
 
 ChatMessages = list[dict[str, Any]]
@@ -417,9 +417,7 @@ def make_preference(
 
 def pair_ratings(rated: LoadedRows[Rating]) -> LoadedRows[Preference]:
     """Any two answers to the same prompt with different ratings; other pairs are problems."""
-    by_prompt: dict[str, list[Rating]] = defaultdict(list)
-    for one in rated.rows:
-        by_prompt[repr(one.messages[:-1])].append(one)
+    by_prompt = collect((repr(one.messages[:-1]), one) for one in rated.rows)
     pairs: list[Preference] = []
     for answers in by_prompt.values():
         _pair_up(answers, pairs, rated.problems)

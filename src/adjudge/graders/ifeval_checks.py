@@ -140,10 +140,7 @@ def _last_end(chunk: str, following: str | None) -> int | None:
     """Where a sentence may end in a chunk between white space: its last mark before no word."""
     if chunk[-1] in ".?!" and following is not None:
         return len(chunk) - 1
-    end = None
-    for match in _INNER_END.finditer(chunk):
-        end = match.start()
-    return end
+    return max((match.start() for match in _INNER_END.finditer(chunk)), default=None)
 
 
 def _breaks(chunk: str, end: int, following: str | None) -> bool:

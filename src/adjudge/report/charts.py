@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from adjudge.report.page import Element, bold, format_integer, format_number, small
-from adjudge.stats import Bins, Estimate
+from adjudge.stats import Bins, Estimate, collect
 
 _BAR_HEIGHT = 84
 _LINE_HEIGHT = 150
@@ -183,10 +183,8 @@ class ChartLine(NamedTuple):
 
 def merge_equal_lines(lines: Sequence[ChartLine]) -> list[ChartLine]:
     """``lines`` that have values, with those of the same values as one that has all their names."""
-    names: dict[tuple[float | None, ...], list[str]] = {}
-    for line in lines:
-        if any(value is not None for value in line.values):
-            names.setdefault(tuple(line.values), []).append(line.name)
+    present = (line for line in lines if any(value is not None for value in line.values))
+    names = collect((tuple(line.values), line.name) for line in present)
     return [ChartLine(" = ".join(named), values) for values, named in names.items()]
 
 

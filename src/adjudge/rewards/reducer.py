@@ -40,7 +40,7 @@ from adjudge.rewards.formulas import (
 )
 from adjudge.rewards.grader_fit import check_graders, worst_contribution
 from adjudge.rewards.spec import GraderEntry, GraderScope, RewardSpec
-from adjudge.stats import mean_of_all, snap_ties
+from adjudge.stats import collect, mean_of_all, snap_ties
 from adjudge.types import (
     GradedSample,
     GraderError,
@@ -449,10 +449,7 @@ _UNRANKED = GraderError("group", ErrorKind.INVALID_INPUT, "a group of one sample
 
 
 def _by_group(chains: Sequence[RewardChain]) -> Collection[list[RewardChain]]:
-    groups: dict[str, list[RewardChain]] = {}
-    for chain in chains:
-        groups.setdefault(chain.sample.group, []).append(chain)
-    return groups.values()
+    return collect((chain.sample.group, chain) for chain in chains).values()
 
 
 def _find_score(one: GradedSample, entry: GraderEntry) -> float | None:

@@ -37,7 +37,7 @@ from adjudge.runs.sample_index import (
 )
 from adjudge.runs.story import GraderFacts, read_grader_facts, tell_story
 from adjudge.runs.transcripts import TranscriptStore
-from adjudge.stats import mean, std
+from adjudge.stats import collect, mean, std
 from adjudge.types import GraderScore, Role
 
 RunKind = Literal["train", "grade"]
@@ -395,9 +395,7 @@ def _describe_outcome(
             low, high = scores[name].score_range or (None, None)
             said = f"{value:.4g} = {scores[name].score:.4g} on the range {low:g} to {high:g}"
             steps.append(ChainStep(name, said))
-    by_role: dict[Role, list[AggregateTerm]] = {}
-    for term in terms:
-        by_role.setdefault(scores[term.name].role, []).append(term)
+    by_role = collect((scores[term.name].role, term) for term in terms)
     weighed = {one.name: f"{one.weight:g} × {values[one.name]:.4g} ({one.name})" for one in terms}
     scored = by_role.get(Role.SCORE, [])
     words = " + ".join(weighed[one.name] for one in scored)

@@ -27,6 +27,7 @@ from adjudge.errors import RunFolderError
 from adjudge.files import UNENCODABLE
 from adjudge.judges.asking import JudgeCall
 from adjudge.runs.rows import RunObserver
+from adjudge.stats import collect
 from adjudge.text import encode_exactly
 from adjudge.types import Sample
 
@@ -180,12 +181,8 @@ class TranscriptStore:
 
     def read_calls(self, index: int) -> dict[str, list[JudgeCall]]:
         """The calls about a sample by grader, in the order in which they ended."""
-        found: dict[str, list[JudgeCall]] = {}
-        for _, grader, call in self._read(
-            "position = ? AND grader <> ?", JudgeCall, index, _ROLLOUT
-        ):
-            found.setdefault(grader, []).append(call)
-        return found
+        found = self._read("position = ? AND grader <> ?", JudgeCall, index, _ROLLOUT)
+        return collect((grader, call) for _, grader, call in found)
 
     def iter_samples(self, most: int) -> Iterator[tuple[int, Sample]]:
         """At most ``most`` of the rollouts with their positions, as they lie in the file."""

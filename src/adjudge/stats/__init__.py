@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from itertools import pairwise
 from operator import sub
+from typing import TypeVar
 
 import msgspec
 
@@ -26,6 +27,7 @@ __all__ = [
     "GroupSpread",
     "Histogram",
     "bins_for",
+    "collect",
     "describe_sizes",
     "equal_count_bins",
     "group_spread",
@@ -250,6 +252,22 @@ class GroupSpread(msgspec.Struct, frozen=True):
     def mean_std(self) -> float | None:
         """Mean of ``stds``, zeros included."""
         return mean(self.stds)
+
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Row = TypeVar("_Row")
+
+
+def collect(rows: Iterable[tuple[_Key, _Row]]) -> dict[_Key, list[_Row]]:
+    """The rows of each key, in their order.
+
+    >>> collect([("a", 1), ("b", 2), ("a", 3)])
+    {'a': [1, 3], 'b': [2]}
+    """
+    found: dict[_Key, list[_Row]] = {}
+    for key, row in rows:
+        found.setdefault(key, []).append(row)
+    return found
 
 
 def group_spread(values: Iterable[float | None], groups: Iterable[Hashable]) -> GroupSpread:

@@ -25,6 +25,7 @@ from itertools import combinations
 
 import msgspec
 
+from adjudge.stats import collect
 from adjudge.stats.predictions import t_975
 
 _ROUNDING = 2.0**-40
@@ -83,9 +84,7 @@ def noise_share(draws: Sequence[Sequence[float | None]], groups: Sequence[Hashab
     >>> round(found.value, 3), found.groups
     (0.091, 2)
     """
-    members: dict[Hashable, list[int]] = {}
-    for place, group in enumerate(groups):
-        members.setdefault(group, []).append(place)
+    members = collect((group, place) for place, group in enumerate(groups))
     for column in draws:
         if len(column) != len(groups):
             raise ValueError(f"{len(column)} scores for {len(groups)} samples")

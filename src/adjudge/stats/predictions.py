@@ -25,7 +25,7 @@ from statistics import NormalDist
 
 import msgspec
 
-from adjudge.stats import sigmoid, snap_ties
+from adjudge.stats import collect, sigmoid, snap_ties
 
 
 class ConcordanceEstimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,9 +98,7 @@ def within_group_concordance(
     1.0
     """
     kept = _CompleteSamples(scores, outcomes, groups)
-    members: dict[Hashable, list[int]] = {}
-    for position, unit in enumerate(kept.units):
-        members.setdefault(unit, []).append(position)
+    members = collect((unit, position) for position, unit in enumerate(kept.units))
     sums = []
     for positions in members.values():
         results = [kept.outcomes[i] for i in positions]

@@ -63,5 +63,5 @@ def probed(
     for question in bench.questions:
         found = answer(bench.item_of(question), question)
         answers[question] = GraderScore("g", found) if isinstance(found, float) else found
-    bench.set_answers(answers)
+    bench.answers = answers
     return evaluate_probe(PROBES[name], bench, threshold=threshold)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.rows import write_jsonl
 
 COMMA, WORDS, QUOTED = "punctuation:no_comma", "keywords:existence", "startend:quotation"
 
@@ -22,18 +22,9 @@ def prompt(key: int) -> dict[str, Any]:
     return row | {"instruction_id_list": [COMMA, WORDS, QUOTED], "kwargs": kwargs}
 
 
-def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return path
-
-
 def write_prompts(path: Path, count: int) -> Path:
-    return write_rows(path, [prompt(key) for key in range(count)])
+    return write_jsonl(path, [prompt(key) for key in range(count)])
 
 
 def response(key: int, text: str = GOOD, **more: Any) -> dict[str, Any]:
     return {"prompt": prompt(key)["prompt"], "response": text, **more}
-
-
-def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]

@@ -22,6 +22,7 @@ from adjudge.engine.worker import WorkerPhase
 from adjudge.errors import CandidateLimitExceeded, ErrorKind
 from adjudge.graders.base import NO_FINAL_TEXT, ParametricRule, final_response
 from adjudge.graders.code.analysis import CHANGES, find_root_name, parse_python, without_warnings
+from adjudge.stats import collect
 from adjudge.types import GraderScore
 
 NO_CODE = "no Python code in the response"
@@ -351,10 +352,7 @@ def _choose_program(blocks: list[_Block], wanted: Collection[str]) -> _Block:
 
 def _add_parts(others: list[_Part], bound: set[str], needed: set[str]) -> list[str]:
     """What a program that binds ``bound`` gets of the other parts and of the prelude."""
-    givers: dict[str, list[int]] = {}
-    for at, part in enumerate(others):
-        for name in part.names:
-            givers.setdefault(name, []).append(at)
+    givers = collect((name, at) for at, part in enumerate(others) for name in part.names)
     offered = _offers()
     taken: set[int] = set()
     lines: set[str] = set()

@@ -8,17 +8,17 @@ intervals are clustered by group: people look at several samples of one prompt.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from itertools import permutations
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 
 from adjudge.judge_evaluation.labels import WHOLE_REWARD, JoinedLabel
 from adjudge.runs.labels import implied_score
 from adjudge.runs.records import RunRecord
-from adjudge.stats import Estimate, snap_ties
+from adjudge.stats import Estimate, collect, snap_ties
 from adjudge.stats.agreement import (
     MAX_LEVELS,
     binary_levels,
@@ -142,8 +142,8 @@ def measure_alignment(
     classes are compared and not scores.
     """
     named = [(one.label.grader or WHOLE_REWARD, one) for one in joined]
-    by_target = _collect((name, one) for name, one in named if one.label.kind != "note")
-    notes = _collect(
+    by_target = collect((name, one) for name, one in named if one.label.kind != "note")
+    notes = collect(
         ((name, _sample(one.record)), one.label.note) for name, one in named if one.label.note
     )
     raw: dict[str, set[float]] = {name: set() for name in by_target}
@@ -190,7 +190,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
         judged = [(one._replace(score=float(one.score >= limit)), float(score >= limit))
                   for one, score in judged]  # fmt: skip
     people = [one for one, _ in judged]
-    pairs = list(_collect((p.record.group_key, (p.score, score)) for p, score in judged).values())
+    pairs = list(collect((p.record.group_key, (p.score, score)) for p, score in judged).values())
     kappas, accuracy = _compare(pairs)
     known = {_sample(one.record): score for one, score in judged}
     levels = find_levels(value for group in pairs for pair in group for value in pair)
@@ -198,7 +198,7 @@ def _measure(target: _Target, labels: Sequence[JoinedLabel]) -> Alignment:
     few = accuracy.value is not None and len(levels) <= MAX_LEVELS
     means = [
         _SampleMean(same[0].record.group_key, judge, _mean_score(same))
-        for same in _collect((_sample(one.record), one) for one in opinions).values()
+        for same in collect((_sample(one.record), one) for one in opinions).values()
         if (judge := target.score_of(same[0].record)) is not None
     ]
     return Alignment(
@@ -261,20 +261,8 @@ def _sample(record: RunRecord) -> tuple[int | None, int]:
     return record.step, record.index
 
 
-_Key = TypeVar("_Key", bound=Hashable)
-_Row = TypeVar("_Row")
-
-
-def _collect(rows: Iterable[tuple[_Key, _Row]]) -> dict[_Key, list[_Row]]:
-    """The rows of each key, in their order."""
-    found: dict[_Key, list[_Row]] = defaultdict(list)
-    for key, row in rows:
-        found[key].append(row)
-    return found
-
-
 def _share(rows: Iterable[tuple[Hashable, float]]) -> Estimate:
-    groups = _collect(rows).values()
+    groups = collect(rows).values()
     n = sum(map(len, groups))
     found = estimate_share([(math.fsum(hits), float(len(hits))) for hits in groups])
     return msgspec.structs.replace(found, n=n)
@@ -327,7 +315,7 @@ class _SampleMean(NamedTuple):
 def _tau_b(means: Sequence[_SampleMean]) -> Estimate:
     pairs = [
         ([one.judge for one in group], [one.people for one in group])
-        for group in _collect((one.group, one) for one in means).values()
+        for group in collect((one.group, one) for one in means).values()
         if len(group) > 1
     ]
     if not pairs:
@@ -369,19 +357,19 @@ def _preferences(target: _Target, labels: Sequence[JoinedLabel]) -> Estimate:
 def _alpha(people: Sequence[_Opinion], judge: Mapping[Any, float]) -> Estimate:
     """``judge``: one more rating by sample."""
     rows = []
-    for sample, same in _collect((_sample(one.record), one) for one in people).items():
+    for sample, same in collect((_sample(one.record), one) for one in people).items():
         own = [judge[sample]] if sample in judge else []
         rows.append((same[0].record.group_key, [*(one.score for one in same), *own]))
     n = sum(len(scores) > 1 for _, scores in rows)
-    return msgspec.structs.replace(estimate_alpha(list(_collect(rows).values())), n=n)
+    return msgspec.structs.replace(estimate_alpha(list(collect(rows).values())), n=n)
 
 
 def _ceiling(people: Sequence[_Opinion]) -> dict[str, Estimate]:
     """Each two people on a sample that both gave a score, in both orders."""
     groups = list(
-        _collect(
+        collect(
             (one.record.group_key, (one.score, other.score))
-            for same in _collect((_sample(one.record), one) for one in people).values()
+            for same in collect((_sample(one.record), one) for one in people).values()
             for one, other in permutations(same, 2)
         ).values()
     )
@@ -400,9 +388,9 @@ def _find_disputed(
 ) -> list[Disputed]:
     """Samples on which judge and people differ, the worst first."""
     span = target.levels[-1] - target.levels[0] if target.levels else 0.0
-    opinions = _collect((_sample(one.record), one) for one in _opinions(target, labels))
+    opinions = collect((_sample(one.record), one) for one in _opinions(target, labels))
     found = []
-    for sample, same in _collect((_sample(one.record), one) for one in labels).items():
+    for sample, same in collect((_sample(one.record), one) for one in labels).items():
         record, step = same[0].record, same[0].label.step
         judge = target.score_of(record)
         verdicts = [one.label.verdict for one in same if not _is_outdated(target, one)]
@@ -413,7 +401,7 @@ def _find_disputed(
             sizes.append(min(1.0, apart / span) if span else float(apart > 0))
         if not sizes or max(sizes) <= _SAME:
             continue
-        people = _collect(
+        people = collect(
             (label.author, label.verdict or f"{label.score:g}")
             for label, _, _ in same
             if label.kind != "preferred"

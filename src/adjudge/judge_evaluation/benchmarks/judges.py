@@ -46,6 +46,7 @@ from adjudge.runner.journal import Journal
 from adjudge.runner.progress import Tally
 from adjudge.runner.runner import GradingRequest, GradingRunner
 from adjudge.runs.judge_calls import JudgeCallEstimate, build_call_meters
+from adjudge.stats import collect
 from adjudge.text import replace_surrogates
 from adjudge.types import GraderError, GraderResult, GraderScore, Message
 
@@ -210,9 +211,7 @@ def _own_recording(path: Path, judge: str | None) -> tuple[str, list[Judgement]]
     Raises :class:`~adjudge.errors.ConfigError` for a line that is no judgement, and for several
     judges of which none is named.
     """
-    by_judge: dict[str, list[Judgement]] = {}
-    for one in read_judgements(path):
-        by_judge.setdefault(one.judge, []).append(one)
+    by_judge = collect((one.judge, one) for one in read_judgements(path))
     chosen = next(iter(by_judge)) if judge is None and len(by_judge) == 1 else judge
     if chosen is None or chosen not in by_judge:
         listed = ", ".join(f"{path}#{name}" for name in list(by_judge)[:8])

@@ -54,6 +54,7 @@ from adjudge.judge_evaluation.benchmarks.items import (
     item_digest,
 )
 from adjudge.messages import content_text
+from adjudge.stats import collect
 
 TIES_SUBSET = "Ties"
 """The RewardBench-2 subset with several right answers."""
@@ -111,10 +112,7 @@ def benchmark_from_rows(
     for subset, ratings in rated.items():
         pairs = pair_ratings(LoadedRows(ratings, RowProblems(shown=sys.maxsize)))
         problems += pairs.problems.first
-        by_answer: dict[str, list[Preference]] = {}
-        for pair in pairs.rows:
-            by_answer.setdefault(pair.where, []).append(pair)
-        for own in by_answer.values():
+        for own in collect((pair.where, pair) for pair in pairs.rows).values():
             _add_items(_pair_items(own, None, subset), items, problems)
     if kind is None or not items:
         first = f"; the first: {problems[0]}" if problems else ""

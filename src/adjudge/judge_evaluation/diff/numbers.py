@@ -16,12 +16,7 @@ from typing import Any
 import msgspec
 
 from adjudge.config import compare_settings, flatten
-from adjudge.judge_evaluation.diff.pairing import (
-    DiffRun,
-    LabelledPairs,
-    PairedRuns,
-    RowPair,
-)
+from adjudge.judge_evaluation.diff.pairing import DiffRun, LabelledPairs, PairedRuns, RowPair
 from adjudge.runs.summary import REWARD, summarise_noise
 from adjudge.stats import TIE_TOLERANCE, Estimate, describe_sizes, mean, z_scores
 from adjudge.stats.agreement import PairedScores, estimate_kendall, estimate_within_agreement
@@ -368,6 +363,9 @@ def compare_rewards(
             pairs.append(([x for x, _ in both], [y for _, y in both]))
     inside = [pair for pair in pairs if len(pair[0]) > 1]
     within = estimate_within_agreement(inside)
+    changes = [(float(_best(x).isdisjoint(_best(y))), 1.0) for x, y in inside]
+    turned = [sum(map(turns_sign, z_scores(x), z_scores(y))) for x, y in inside]
+    flips = [(float(count), float(len(x))) for count, (x, _) in zip(turned, inside, strict=True)]
     return RewardAgreement(
         samples=len(a),
         common=sum(len(x) for x, _ in pairs),
@@ -376,25 +374,14 @@ def compare_rewards(
         kendall=estimate_kendall(pairs),
         within_kendall=within["kendall"],
         advantage_pearson=within["advantage_pearson"],
-        **_changes(inside),
+        best_changes=bootstrap_groups(changes, ratio, bounds=(0, 1)),
+        sign_flips=bootstrap_groups(flips, ratio, bounds=(0, 1)),
     )
 
 
 def turns_sign(one: float, other: float) -> bool:
     """Whether one of two advantages is above 0 and the other below, by more than rounding."""
     return min(one, other) <= -_ROUNDING and max(one, other) >= _ROUNDING
-
-
-def _changes(inside: Sequence[PairedScores]) -> dict[str, Estimate]:
-    changes, flips = [], []
-    for x, y in inside:
-        changes.append((float(_best(x).isdisjoint(_best(y))), 1.0))
-        flipped = sum(map(turns_sign, z_scores(x), z_scores(y)))
-        flips.append((float(flipped), float(len(x))))
-    return {
-        name: bootstrap_groups(of, ratio, bounds=(0, 1))
-        for name, of in (("best_changes", changes), ("sign_flips", flips))
-    }
 
 
 def _best(values: Sequence[float]) -> set[int]:

@@ -21,7 +21,7 @@ from adjudge.rollouts.samples import GroupNames, SampleReader, compute_rollout_k
 from adjudge.runs.labels import LABELS_FILE, Label, implied_score
 from adjudge.runs.records import RunRecord, RunRecords
 from adjudge.runs.sample_index import MissingReason
-from adjudge.stats import snap_ties, z_scores
+from adjudge.stats import collect, snap_ties, z_scores
 from adjudge.types import Sample
 
 
@@ -153,10 +153,7 @@ class PairedRuns:
         groups = [(pair.a.group_key, pair.b.group_key) for pair in found]
         ours, theirs = map(set, zip(*groups, strict=True))
         self.same_groups = len(set(groups)) == len(ours) == len(theirs)
-        members: dict[Hashable, list[int]] = defaultdict(list)
-        for place, key in enumerate(groups):
-            members[key].append(place)
-        self.members = list(members.values())
+        self.members = list(collect((key, at) for at, key in enumerate(groups)).values())
         self.group_of = {at: number for number, group in enumerate(self.members) for at in group}
         self.rewards_a = self._snapped([pair.a.reward for pair in found])
         self.rewards_b = self._snapped([pair.b.reward for pair in found])

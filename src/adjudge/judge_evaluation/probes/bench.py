@@ -219,11 +219,6 @@ class ProbeBench:
         self._by_id |= {topic.twin.id: topic.twin for topic in topics if topic.twin is not None}
         self._cut: list[float | None] = []
 
-    def set_answers(self, answers: Mapping[ProbeQuestion, GraderResult]) -> None:
-        """From now on, measure with these answers."""
-        self.answers = answers
-        self.reset_failures()
-
     def reset_failures(self) -> None:
         """Forget what another probe looked at and found missing."""
         self.looked_at, self.failed, self._cut = set(), {}, []

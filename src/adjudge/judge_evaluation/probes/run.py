@@ -237,7 +237,7 @@ def run_probes(job: ProbeJob) -> list[ProbeFinding]:
             resume_recording(job.cassette, journal, main)
             answers = run_blocking(_ask_questions(prepared, journal, tally))
             _check_answers(job, answers)
-            prepared.bench.set_answers(answers)
+            prepared.bench.answers = answers
             tally.note = "measuring"
             job.findings = [
                 evaluate_probe(probe, prepared.bench, threshold=job.thresholds.get(probe.name))
