@@ -97,7 +97,7 @@ def sample_from_row(
             "has neither 'messages' nor 'response'; name the column with --map messages=COLUMN "
             f"(columns: {list_columns(sorted({*row} - {*SAMPLE_FIELDS}))})"
         )
-    if opening_turns is None and "reward_info" not in row:  # else all that stood there is known
+    if "reward_info" not in row:  # a recorded row has all that the policy was shown
         rollout = _add_system(rollout, columns)
     sample = sample_of_rollout(index, 0, rollout, columns)
     sample.group, sample.where, sample.is_lost, sample.problem = group, where, is_lost, why
