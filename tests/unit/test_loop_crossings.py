@@ -9,6 +9,27 @@ import pytest
 from adjudge.engine import loop
 
 
+class Panic(BaseException):
+    """As a Rust library raises it."""
+
+
+@pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt(), Panic("x")], ids=repr)
+def test_what_a_task_or_job_raises_is_its_callers_alone(error: BaseException) -> None:
+    def fail() -> None:
+        raise error
+
+    async def fail_on_loop() -> None:
+        fail()
+
+    other = loop.Job(asyncio.sleep(0.05, "done"))
+    with pytest.raises(type(error)):
+        loop.run_blocking(fail_on_loop())
+    assert other.done.result(5) == "done"
+    with pytest.raises(RuntimeError, match=type(error).__name__) as caught:
+        asyncio.run(loop.SerialThread("test").run(fail))
+    assert caught.value.__cause__ is error
+
+
 @pytest.mark.skipif(
     signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     or threading.current_thread() is not threading.main_thread(),

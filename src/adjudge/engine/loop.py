@@ -42,6 +42,22 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 _T = TypeVar("_T")
 
+
+def contain_error(error: BaseException) -> BaseException:
+    """``error`` as a future can hold it and a loop survives it; else as the cause of another.
+
+    A future refuses ``StopIteration``. What is no ``Exception`` ends a loop (``SystemExit``) or is
+    missed by those who handle failures (a Rust library's panic), and nobody pressed Ctrl-C in code
+    that is not in the main thread. A cancellation stays what it is.
+    """
+    held = isinstance(error, Exception | asyncio.CancelledError)
+    if held and not isinstance(error, StopIteration):
+        return error
+    contained = RuntimeError(f"{type(error).__name__}: {error}")
+    contained.__cause__ = error
+    return contained
+
+
 FLUSH_S = 5.0
 """How long cancelled work may take to put its affairs in order."""
 
@@ -66,7 +82,11 @@ class _Engine:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while True:
+            # Of one task, whose caller gets it; the work of all others goes on.
+            with contextlib.suppress(SystemExit, KeyboardInterrupt):
+                self.loop.run_forever()
+                return
 
     def stop(self) -> None:
         """Cancel what still runs, let it finish for a moment, and close the loop."""
@@ -277,7 +297,11 @@ class SerialThread:
 
     async def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """:meth:`submit`, awaited; cancelling it takes the job back if it has not begun."""
-        return await asyncio.wrap_future(self.submit(function, *args))
+        future = self.submit(function, *args)
+        try:
+            return await asyncio.wrap_future(future)
+        except TimeoutError:  # asyncio's copy, without the place
+            return future.result()
 
     def close(self) -> None:
         """Take no more jobs; the one that runs goes on, those that wait are cancelled."""
@@ -305,11 +329,7 @@ def _run_job(
         return
     try:
         result = function(*args)
-    except (StopIteration, KeyboardInterrupt) as error:
-        # An asyncio future cannot hold the one, and the other would end the loop that waits: it is
-        # nobody's Ctrl-C, which the main thread gets.
-        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
-    except BaseException as error:  # noqa: BLE001  (also SystemExit: it is the caller's to judge)
-        future.set_exception(error)
+    except BaseException as error:  # noqa: BLE001  (whatever it is, the caller waits for it)
+        future.set_exception(contain_error(error))
     else:
         future.set_result(result)
