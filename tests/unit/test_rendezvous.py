@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
+from adjudge.engine.loop import uncover_error
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import rendezvous as module
 from adjudge.service.rendezvous import Rendezvous
@@ -322,15 +323,24 @@ def test_old_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_here(main()) == 5
 
 
-def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
+def test_a_grader_that_panics_fails_its_own_sample() -> None:
+    answers = meet(sample("a", "panic", size=2), sample("b", size=2))
+    assert [kind(one) for one in answers] == [ErrorKind.BUG, None]
+
+
+@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1), BaseException("panic")])
+def test_a_fault_of_ours_reaches_everybody_who_waits(error: BaseException) -> None:
+    async def fail(*_: object) -> None:
+        raise error
+
     async def main() -> None:
         place = Rendezvous(function(), settings())
-        broken = asyncio.create_task(place.join(sample("a", size=2)))
-        place._judge_group = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
-        with pytest.raises(ZeroDivisionError):
-            await place.join(sample("b", size=2))
-        with pytest.raises(ZeroDivisionError):
-            await broken
+        place._judge_group = fail  # type: ignore[method-assign]
+        waiting = [asyncio.create_task(place.join(sample(name, size=2))) for name in "ab"]
+        for one in waiting:
+            with pytest.raises(Exception) as caught:
+                await one
+            assert uncover_error(caught.value) is error
         assert not place._open
 
     run_here(main())

@@ -42,6 +42,8 @@ class Words(Format):
             raise KeyError("the text of a request")
         if "exit" in words:
             raise SystemExit(3)
+        if "panic" in words:
+            raise BaseException("the text of a request")  # noqa: TRY002
         if "deep" in words:
             raise RecursionError
         return [JudgeRequest("", word) for word in words]
@@ -118,7 +120,7 @@ def test_a_backend_that_compares_groups_says_where_to_go() -> None:
 
 def test_a_format_answers_in_its_own_words() -> None:
     assert asked("/words", ["a", "b"])[:2] == (200, [0.5, 0.5])
-    for word in ("oops", "exit"):
+    for word in ("oops", "exit", "panic"):
         status, body, _ = asked("/words", [word])
         assert (status, body["error"]["kind"]) == (503, "bug")
         assert "text" not in body["error"]["message"]

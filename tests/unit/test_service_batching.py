@@ -26,6 +26,7 @@ class Scripted(Backend):
     def __init__(self, score: Score, one_by_one: bool = False) -> None:
         self.one_by_one = one_by_one
         self.calls: list[tuple[float, list[str]]] = []
+        self.sizes: list[int] = []
         self._score = score
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
@@ -52,7 +53,7 @@ def batching(
     backend: Scripted, work: Callable[[BackendQueue], Coroutine[Any, Any, Any]], **settings: Any
 ) -> Any:
     async def run() -> Any:
-        batcher = BackendQueue(backend, ServiceSettings(**settings), lambda size: None)
+        batcher = BackendQueue(backend, ServiceSettings(**settings), backend.sizes.append)
         found = await work(batcher)
         await asyncio.sleep(0)
         assert (batcher.waiting, batcher.judging) == (0, 0)
@@ -212,7 +213,16 @@ def poisoned(*bad: str, error: BaseException) -> Score:
 
 
 @pytest.mark.parametrize(
-    "error", [ValueError("secret text"), SystemExit(1), asyncio.CancelledError(), MemoryError()]
+    "error",
+    [
+        ValueError("secret text"),
+        SystemExit(1),
+        asyncio.CancelledError(),
+        MemoryError(),
+        KeyboardInterrupt(),
+        GeneratorExit(),
+        BaseException("secret text"),
+    ],
 )
 def test_the_poison_is_found_in_few_calls(
     error: BaseException, caplog: pytest.LogCaptureFixture
@@ -229,8 +239,10 @@ def test_the_poison_is_found_in_few_calls(
         else:
             assert one.score == 1.0
     assert len(backend.calls) <= 2 * 2 * 7
+    assert backend.sizes == [64]  # judgements that were begun, however often they were asked for
     assert "secret text" not in caplog.text + str(answers)
     assert len(caplog.records) == 1
+    assert type(error).__name__ in caplog.text
 
 
 @pytest.mark.parametrize("returned", [None, [], [0.5], [JudgeResponse(1.0)] * 2])

@@ -58,6 +58,14 @@ def contain_error(error: BaseException) -> BaseException:
     return contained
 
 
+def uncover_error(error: BaseException) -> BaseException:
+    """What was raised, where :func:`contain_error` or Python itself made it the cause of another."""
+    cause = error.__cause__
+    if type(error) is RuntimeError and cause is not None and contain_error(cause) is not cause:
+        return cause
+    return error
+
+
 FLUSH_S = 5.0
 """How long cancelled work may take to put its affairs in order."""
 

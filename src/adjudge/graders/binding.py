@@ -320,7 +320,9 @@ class BoundGrader:
             if task is not None and task.cancelling():
                 raise
             return self._explain(error)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
+        except GeneratorExit:  # closed with the loop
+            raise
+        except BaseException as error:  # noqa: BLE001
             # A grader's bug, or its wish to exit, is that sample's result and nobody else's.
             result = self._explain(error)
         if isinstance(result, GraderError) and (lacks := self._lacked_fields(result, arguments)):

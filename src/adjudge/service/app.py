@@ -214,7 +214,9 @@ class Service:
             check_value_count(body, self._max_values)
             reply = await judge(body)
             outcome = _request_outcome(reply[0], self.phase)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a format may be a user's code
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  a format may be a user's code
             reply = _failure_reply(error)
             outcome = _request_outcome(reply[0], self.phase)
         finally:

@@ -387,6 +387,7 @@ class BackendQueue:
             queue.take(share, arrival, stop - start, waited_s, whole=stop == most)
             parts.append((arrival, start, stop))
             room -= stop - start
+        self._observe(self._size - room)
         return parts
 
     def _on_timer(self) -> None:
@@ -398,7 +399,6 @@ class BackendQueue:
         requests: list[JudgeRequest] = []
         for arrival, start, stop in parts:
             requests += arrival.requests[start:stop]
-        self._observe(len(requests))
         problem: BaseException | None = None
         responses: list[JudgeResponse] = []
         try:
@@ -407,9 +407,10 @@ class BackendQueue:
             if len(responses) != len(requests):
                 said = f"the backend gave {len(responses)} answers to {len(requests)} requests"
                 raise GradingFailure(ErrorKind.BUG, said)  # noqa: TRY301
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
-            task: Any = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task.cancelling():
+        except BaseException as error:  # somebody else's code
+            task = asyncio.current_task(self._loop)
+            leaves = isinstance(error, asyncio.CancelledError) and task and task.cancelling()
+            if task is None or leaves:  # closed with the loop, or nobody waits any more
                 raise
             problem = error
         if problem is None:
