@@ -118,6 +118,14 @@ def test_a_backend_that_compares_groups_says_where_to_go() -> None:
         assert "grader 'best'" in body["error"]["message"]
 
 
+@pytest.mark.parametrize("rendezvous", [None, Groups(JudgeResponse(0.5))])
+def test_a_route_that_answers_nobody_is_not_announced(rendezvous: Groups | None) -> None:
+    async def routes() -> list[str]:
+        return Service(Half(), ServiceSettings(), rendezvous=rendezvous).routes
+
+    assert ("/group_judge" in asyncio.run(routes())) is (rendezvous is not None)
+
+
 def test_a_format_answers_in_its_own_words() -> None:
     assert asked("/words", ["a", "b"])[:2] == (200, [0.5, 0.5])
     for word in ("oops", "exit", "panic"):
