@@ -56,7 +56,7 @@ def batching(
         batcher = BackendQueue(backend, ServiceSettings(**settings), backend.sizes.append)
         found = await work(batcher)
         await asyncio.sleep(0)
-        assert (batcher.waiting, batcher.judging) == (0, 0)
+        assert (batcher.queue.waiting, batcher.judging) == (0, 0)
         return found
 
     return run_virtual(run())
@@ -125,7 +125,7 @@ def test_a_full_queue_refuses_and_tells_when_there_is_room(idle: float) -> None:
         await asyncio.sleep(idle)
         first = loop.create_task(batcher.score(asked(*"x" * 30)))
         await asyncio.sleep(10.5)  # one a second: ten are done, one is being judged
-        assert batcher.waiting == 19
+        assert batcher.queue.waiting == 19
         with pytest.raises(RequestRefused) as caught:
             await batcher.score(asked("y", "z"))
         await first
@@ -313,7 +313,7 @@ def test_runs_that_somebody_invents_do_not_grow_the_queue_without_end() -> None:
         loop = asyncio.get_running_loop()
         asking = [loop.create_task(batcher.score(asked("x"), f"run {n}")) for n in range(1000)]
         await asyncio.sleep(0.1)
-        waiting, clients = batcher.waiting, len(batcher.queue.shares)
+        waiting, clients = batcher.queue.waiting, len(batcher.queue.shares)
         batcher.stop()
         await asyncio.wait(asking)
         assert clients <= 65

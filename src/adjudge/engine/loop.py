@@ -59,7 +59,7 @@ def contain_error(error: BaseException) -> BaseException:
 
 
 def uncover_error(error: BaseException) -> BaseException:
-    """What was raised, where :func:`contain_error` or Python itself made it the cause of another."""
+    """What was raised, where :func:`contain_error` or Python made it the cause of another."""
     cause = error.__cause__
     if type(error) is RuntimeError and cause is not None and contain_error(cause) is not cause:
         return cause

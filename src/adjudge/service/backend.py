@@ -72,8 +72,7 @@ class GroupRendezvous:
 
     async def join(self, request: GroupRequest) -> JudgeResponse:  # noqa: ARG002
         """The answer to one sample, once its group is complete or was closed."""
-        message = "this service judges no groups. Use /judge"
-        raise GradingFailure(ErrorKind.UNSUPPORTED, message)
+        raise GradingFailure(ErrorKind.UNSUPPORTED, "this service judges no groups. Use /judge")
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: end the groups that are not complete."""
