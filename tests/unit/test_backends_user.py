@@ -50,6 +50,10 @@ def error(response: JudgeResponse) -> tuple[ErrorKind, str]:
 
 def test_a_constructor_gets_arguments_as_it_annotates_them() -> None:
     assert answered("Typed", ask("x"), size="3", share="0.5", loud="true")[0].score == 1.5
+    partly = {"model": "m", "loud": "true", "strict": "false", "n": "5"}
+    assert answered("PartlyTyped", ask("x"), **partly)[0].score == 1.0
+    with refuses("own_judges:PartlyTyped.strict"):
+        UserBackend("own_judges:PartlyTyped", {"strict": "perhaps"})
     for arguments, complaint in (
         ({}, "'size'"),
         ({"size": "many"}, r"size: must be int \(found 'many'\)"),
@@ -99,7 +103,10 @@ def test_what_is_raised_fails_its_request_without_its_words(
     assert [kind for kind, _ in errors] == [
         "bug", "bug", "bug", "refused", "timeout", "connection", "bug", "bug",
     ]  # fmt: skip
-    assert errors[0][1].startswith("ValueError at own_judges.py:")
+    names = ("ValueError", "SystemExit", "StopIteration", "GradingFailure", "TimeoutError")
+    for name, (kind, message) in zip(names, errors, strict=False):
+        assert kind == "refused" or message.startswith(f"{name} at own_judges.py:")
+    assert errors[6][1].startswith("KeyboardInterrupt at own_judges.py:")
     assert errors[3][1] == "will not"
     assert not any("2+2" in message for _, message in errors)
     assert "2+2" not in caplog.text
@@ -126,6 +133,14 @@ def test_answers_to_a_batch_without_an_order_are_no_scores(what: str) -> None:
     found = [error(one) for one in answered("Unordered", ask(what), ask(what))]
     assert [kind for kind, _ in found] == ["bug", "bug"]
     assert "must be a list" in found[0][1]
+
+
+def test_a_generator_does_its_work_in_the_judges_thread() -> None:
+    found = answered("Generates", ask("x"))
+    assert found[0].score == 1.0
+    message = "score_batch returned too many answers to 1 requests"
+    assert error(answered("Generates", ask("no end"))[0]) == (ErrorKind.BUG, message)
+    assert answered("OneByOne", ask("x"))[0].score == 1.0
 
 
 def test_a_batch_that_breaks_is_asked_in_parts_until_one_is_left() -> None:
@@ -156,9 +171,10 @@ def test_a_class_that_cannot_serve_is_refused_at_once(name: str, complaint: str)
         UserBackend(f"own_judges:{name}")
 
 
-def test_a_judge_that_cannot_be_made_says_why() -> None:
-    with refuses("own_judges:CannotBeMade"):
-        answered("CannotBeMade")
+@pytest.mark.parametrize("name", ["CannotBeMade", "CannotStart"])
+def test_a_judge_that_cannot_be_made_says_why(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^own_judges:{name}: .*no weights here"):
+        answered(name)
 
 
 def test_a_call_that_hangs_is_cancelled_and_does_not_keep_the_process() -> None:

@@ -14,6 +14,14 @@ class Typed:
         assert type(self.size) is int and type(self.share) is float and type(self.loud) is bool
         return self.size * self.share
 
+class PartlyTyped:
+    def __init__(self, model: "OnlyForCheckers" = None, loud: "bool" = False, strict=True, n=3):
+        self.given = [model, loud, strict, n]
+
+    def score(self, completion):
+        assert self.given == ["m", True, False, 5]
+        return 1.0
+
 class ByType:
     def score(self, prompt, completion, answer, answer_type, metadata, images, request_id=None):
         return {
@@ -30,6 +38,23 @@ class Unordered:
             "places": {place: 0.5 for place in range(len(requests))},
             "set": {0.25, 0.75},
         }[requests[0]["completion"]]
+
+class Generates:
+    score = start = close = None
+
+    def score_batch(self, requests):
+        yield float(threading.current_thread().name == "adjudge-judge")
+        while requests[0]["completion"] == "no end":
+            yield 0.5
+
+class OneByOne:
+    score_batch = None
+
+    def score(self, completion):
+        return 1.0
+
+    def close(self):
+        raise SystemExit("closed in anger")
 
 class Says:
     """Answers with what the completion names."""
@@ -108,6 +133,14 @@ closed = []
 class CannotBeMade:
     def __init__(self):
         raise OSError("no weights here")
+    def score(self, completion):
+        return 1.0
+
+class CannotStart:
+    async def start(self):
+        raise KeyboardInterrupt("no weights here")
+    def close(self):
+        raise ValueError("was never open")
     def score(self, completion):
         return 1.0
 
