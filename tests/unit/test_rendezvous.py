@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 from tests.unit.helpers.meeting import function, run_here, sample, settings
 
-from adjudge.engine.loop import uncover_error
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.service import rendezvous as module
 from adjudge.service.rendezvous import Rendezvous
@@ -328,19 +327,18 @@ def test_a_grader_that_panics_fails_its_own_sample() -> None:
     assert [kind(one) for one in answers] == [ErrorKind.BUG, None]
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError(), SystemExit(1), BaseException("panic")])
+@pytest.mark.parametrize("error", [ZeroDivisionError(), BaseException("panic")])
 def test_a_fault_of_ours_reaches_everybody_who_waits(error: BaseException) -> None:
     async def fail(*_: object) -> None:
         raise error
 
     async def main() -> None:
         place = Rendezvous(function(), settings())
-        place._judge_group = fail  # type: ignore[method-assign]
+        place._judge_group = fail  # type: ignore[assignment, method-assign]
         waiting = [asyncio.create_task(place.join(sample(name, size=2))) for name in "ab"]
         for one in waiting:
-            with pytest.raises(Exception) as caught:
+            with pytest.raises(type(error)):
                 await one
-            assert uncover_error(caught.value) is error
         assert not place._open
 
     run_here(main())

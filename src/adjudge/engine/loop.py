@@ -42,30 +42,6 @@ async def run_all(coroutines: Iterable[Coroutine[Any, Any, None]]) -> None:
 
 _T = TypeVar("_T")
 
-
-def contain_error(error: BaseException) -> BaseException:
-    """``error`` as a future can hold it and a loop survives it; else as the cause of another.
-
-    A future refuses ``StopIteration``. What is no ``Exception`` ends a loop (``SystemExit``) or is
-    missed by those who handle failures (a Rust library's panic), and nobody pressed Ctrl-C in code
-    that is not in the main thread. A cancellation stays what it is.
-    """
-    held = isinstance(error, Exception | asyncio.CancelledError)
-    if held and not isinstance(error, StopIteration):
-        return error
-    contained = RuntimeError(f"{type(error).__name__}: {error}")
-    contained.__cause__ = error
-    return contained
-
-
-def uncover_error(error: BaseException) -> BaseException:
-    """What was raised, where :func:`contain_error` or Python made it the cause of another."""
-    cause = error.__cause__
-    if type(error) is RuntimeError and cause is not None and contain_error(cause) is not cause:
-        return cause
-    return error
-
-
 FLUSH_S = 5.0
 """How long cancelled work may take to put its affairs in order."""
 
@@ -91,10 +67,10 @@ class _Engine:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         while True:
-            # Of one task, whose caller gets it; the work of all others goes on.
-            with contextlib.suppress(SystemExit, KeyboardInterrupt):
-                self.loop.run_forever()
-                return
+            try:
+                return self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                pass  # of one task, whose caller gets it: the others go on
 
     def stop(self) -> None:
         """Cancel what still runs, let it finish for a moment, and close the loop."""
@@ -315,29 +291,40 @@ class SerialThread:
         """Take no more jobs; the one that runs goes on, those that wait are cancelled."""
         with self._lock:
             self._closed = True
-            while True:
-                try:
-                    job = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if job is not None:
+            with contextlib.suppress(queue.Empty):
+                while (job := self._jobs.get_nowait()) is not None:
                     job[0].cancel()
             self._jobs.put(None)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            _run_job(*job)
+            run_job(*job)
             del job  # or the last job's arguments would live until the next one
 
 
-def _run_job(
+def run_job(
     future: concurrent.futures.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
+    """Do ``function(*args)`` here; ``future`` gets an outcome that a loop may wait for."""
     if not future.set_running_or_notify_cancel():
         return
     try:
         result = function(*args)
-    except BaseException as error:  # noqa: BLE001  (whatever it is, the caller waits for it)
-        future.set_exception(contain_error(error))
+    except (StopIteration, KeyboardInterrupt) as error:
+        # An asyncio future cannot hold the one, and the other would end the loop that waits: it is
+        # nobody's Ctrl-C, which the main thread gets.
+        replaced = RuntimeError(f"{type(error).__name__}: {error}")
+        replaced.__cause__ = error
+        future.set_exception(replaced)
+    except BaseException as error:  # noqa: BLE001  (also SystemExit: it is the caller's to judge)
+        future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def find_raised(error: BaseException) -> BaseException:
+    """What was raised, also where :func:`run_job` or Python made it the cause of another."""
+    cause = error.__cause__
+    if type(error) is RuntimeError and isinstance(cause, StopIteration | KeyboardInterrupt):
+        return cause
+    return error

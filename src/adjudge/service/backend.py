@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from adjudge.engine.loop import uncover_error
+from adjudge.engine.loop import find_raised
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.binding import find_error_place
 from adjudge.judges.asking import find_error_kind
@@ -140,7 +140,7 @@ def problem_response(problem: BaseException) -> JudgeResponse:
 
     Neither has the exception's own words, which may quote the request, unless they are ours.
     """
-    problem = uncover_error(problem)
+    problem = find_raised(problem)
     if isinstance(problem, GradingFailure):
         return failure_response(problem)
     kind, message = ErrorKind.BUG, str(problem)

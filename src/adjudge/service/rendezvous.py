@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from adjudge.engine.loop import contain_error
 from adjudge.errors import ErrorKind, GradingFailure
 from adjudge.graders.base import is_listwise
 from adjudge.rewards.reducer import RewardReducer
@@ -308,7 +307,7 @@ class Rendezvous(GroupRendezvous):
             self._remember(group)
         except BaseException as error:  # noqa: BLE001  (who waits gets it)
             if not group.settled.done():
-                group.settled.set_exception(contain_error(error))
+                group.settled.set_exception(error)
                 group.settled.exception()  # seen, also where nobody waits
         self._drop(group)
         if not group.settled.done():

@@ -33,7 +33,7 @@ from pydantic import (
 from pydantic.errors import PydanticSchemaGenerationError
 
 from adjudge.config_tables import explain_problem
-from adjudge.engine.loop import SerialThread, uncover_error
+from adjudge.engine.loop import SerialThread, find_raised
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.extensions import describe_cause, import_named
 from adjudge.judges.base import digest_source
@@ -178,7 +178,7 @@ class UserBackend(Backend):
         except (ConfigError, asyncio.CancelledError):
             raise
         except BaseException as error:
-            cause = describe_cause(uncover_error(error))
+            cause = describe_cause(find_raised(error))
             raise ConfigError(f"{self.name}: the judge cannot be started: {cause}") from error
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
@@ -211,7 +211,7 @@ class UserBackend(Backend):
             async with asyncio.timeout(_CLOSING_S):
                 await self._call("close")
         except BaseException as error:  # noqa: BLE001  (somebody else's code; nothing else is left)
-            cause = uncover_error(error)  # TimeoutError: it is not waited for any longer
+            cause = find_raised(error)  # TimeoutError: it is not waited for any longer
             _log.warning("%s: close: %r (it has %g s)", self.name, cause, _CLOSING_S)
         self._object = None
         self._thread.close()
