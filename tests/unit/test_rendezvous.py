@@ -327,17 +327,16 @@ def test_a_grader_that_panics_fails_its_own_sample() -> None:
     assert [kind(one) for one in answers] == [ErrorKind.BUG, None]
 
 
-@pytest.mark.parametrize("error", [ZeroDivisionError(), BaseException("panic")])
-def test_a_fault_of_ours_reaches_everybody_who_waits(error: BaseException) -> None:
+def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
     async def fail(*_: object) -> None:
-        raise error
+        raise BaseException("panic")  # noqa: TRY002
 
     async def main() -> None:
         place = Rendezvous(function(), settings())
         place._judge_group = fail  # type: ignore[assignment, method-assign]
         waiting = [asyncio.create_task(place.join(sample(name, size=2))) for name in "ab"]
         for one in waiting:
-            with pytest.raises(type(error)):
+            with pytest.raises(BaseException, match="panic"):
                 await one
         assert not place._open
 

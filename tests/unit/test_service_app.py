@@ -40,8 +40,6 @@ class Words(Format):
         words = json.loads(body)
         if "oops" in words:
             raise KeyError("the text of a request")
-        if "exit" in words:
-            raise SystemExit(3)
         if "panic" in words:
             raise BaseException("the text of a request")  # noqa: TRY002
         if "deep" in words:
@@ -118,17 +116,9 @@ def test_a_backend_that_compares_groups_says_where_to_go() -> None:
         assert "grader 'best'" in body["error"]["message"]
 
 
-@pytest.mark.parametrize("rendezvous", [None, Groups(JudgeResponse(0.5))])
-def test_a_route_that_answers_nobody_is_not_announced(rendezvous: Groups | None) -> None:
-    async def routes() -> list[str]:
-        return Service(Half(), ServiceSettings(), rendezvous=rendezvous).routes
-
-    assert ("/group_judge" in asyncio.run(routes())) is (rendezvous is not None)
-
-
 def test_a_format_answers_in_its_own_words() -> None:
     assert asked("/words", ["a", "b"])[:2] == (200, [0.5, 0.5])
-    for word in ("oops", "exit", "panic"):
+    for word in ("oops", "panic"):
         status, body, _ = asked("/words", [word])
         assert (status, body["error"]["kind"]) == (503, "bug")
         assert "text" not in body["error"]["message"]
@@ -213,6 +203,7 @@ def test_numbers_count_what_was_answered() -> None:
         await service.start()
         for value in (ONE, ONE, {"prompt": "p"}):
             await call(service, "/judge", value)
+        assert service.routes == ["/judge", "/batch_judge"]  # it judges no groups
         return service.metrics.text().decode()
 
     text = asyncio.run(run())

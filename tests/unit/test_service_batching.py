@@ -203,33 +203,20 @@ def test_the_rest_of_the_loop_has_its_turn_between_batches() -> None:
     assert batching(Scripted(score), work, max_batch_size=1) >= 8
 
 
-def poisoned(*bad: str, error: BaseException) -> Score:
-    async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        if any(one.completion in bad for one in requests):
-            raise error
-        return [JudgeResponse(1.0)] * len(requests)
-
-    return score
-
-
 @pytest.mark.parametrize(
-    "error",
-    [
-        ValueError("secret text"),
-        SystemExit(1),
-        asyncio.CancelledError(),
-        MemoryError(),
-        KeyboardInterrupt(),
-        GeneratorExit(),
-        BaseException("secret text"),
-    ],
+    "raised", [ValueError, SystemExit, asyncio.CancelledError, GeneratorExit, BaseException]
 )
 def test_the_poison_is_found_in_few_calls(
-    error: BaseException, caplog: pytest.LogCaptureFixture
+    raised: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     names = [f"{number}" for number in range(64)]
 
-    backend = Scripted(poisoned("17", "40", error=error))
+    async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        if any(one.completion in ("17", "40") for one in requests):
+            raise raised("secret text")
+        return [JudgeResponse(1.0)] * len(requests)
+
+    backend = Scripted(score)
     with caplog.at_level(logging.ERROR, "adjudge.service"):
         answers = answered(backend, names, max_batch_size=64)
     for name, one in zip(names, answers, strict=True):
@@ -242,7 +229,7 @@ def test_the_poison_is_found_in_few_calls(
     assert backend.sizes == [64]  # judgements that were begun, however often they were asked for
     assert "secret text" not in caplog.text + str(answers)
     assert len(caplog.records) == 1
-    assert type(error).__name__ in caplog.text
+    assert raised.__name__ in caplog.text
 
 
 @pytest.mark.parametrize("returned", [None, [], [0.5], [JudgeResponse(1.0)] * 2])

@@ -3,24 +3,16 @@
 __all__ = ["JUDGES"]
 
 JUDGES = '''
-import asyncio, threading
+import asyncio, itertools, threading
 from adjudge import GradingFailure
 
 class Typed:
-    def __init__(self, size: int, share: float = 0.5, *, loud: bool = False):
+    def __init__(self, size: int, share: float = 0.5, to: "Unknown" = "", *, loud=False):
         self.size, self.share, self.loud = size, share, loud
 
     def score(self, completion):
         assert type(self.size) is int and type(self.share) is float and type(self.loud) is bool
         return self.size * self.share
-
-class PartlyTyped:
-    def __init__(self, model: "OnlyForCheckers" = None, loud: "bool" = False, strict=True, n=3):
-        self.given = [model, loud, strict, n]
-
-    def score(self, completion):
-        assert self.given == ["m", True, False, 5]
-        return 1.0
 
 class ByType:
     def score(self, prompt, completion, answer, answer_type, metadata, images, request_id=None):
@@ -32,29 +24,14 @@ class ByType:
             "metadata": {"shard": 3},
         }
 
-class Unordered:
+class Returns:
     def score_batch(self, requests):
         return {
             "places": {place: 0.5 for place in range(len(requests))},
             "set": {0.25, 0.75},
+            "without end": itertools.repeat(0.5),
+            "thread": (threading.current_thread().name == "adjudge-judge" for _ in requests),
         }[requests[0]["completion"]]
-
-class Generates:
-    score = start = close = None
-
-    def score_batch(self, requests):
-        yield float(threading.current_thread().name == "adjudge-judge")
-        while requests[0]["completion"] == "no end":
-            yield 0.5
-
-class OneByOne:
-    score_batch = None
-
-    def score(self, completion):
-        return 1.0
-
-    def close(self):
-        raise SystemExit("closed in anger")
 
 class Says:
     """Answers with what the completion names."""
@@ -72,6 +49,11 @@ class Says:
         return self.answers[completion]
 
 class Breaks:
+    score_batch = start = None
+
+    def close(self):
+        raise SystemExit("closed in anger")
+
     def score(self, prompt, completion):
         if completion == "stop":
             raise StopIteration
@@ -130,19 +112,13 @@ class Hangs:
 
 closed = []
 
-class CannotBeMade:
+class CannotBeMade(Breaks):
     def __init__(self):
         raise OSError("no weights here")
-    def score(self, completion):
-        return 1.0
 
-class CannotStart:
+class CannotStart(Breaks):
     async def start(self):
         raise KeyboardInterrupt("no weights here")
-    def close(self):
-        raise ValueError("was never open")
-    def score(self, completion):
-        return 1.0
 
 class Unfillable:
     def score(self, prompt, completon):
