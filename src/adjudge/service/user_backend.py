@@ -212,7 +212,7 @@ class UserBackend(Backend):
                 await self._call("close")
         except BaseException as error:  # noqa: BLE001  (somebody else's code; nothing else is left)
             cause = find_raised(error)  # TimeoutError: it is not waited for any longer
-            _log.warning("%s: close: %r (it has %g s)", self.name, cause, _CLOSING_S)
+            _log.warning("%s: close failed: %r (it has %g s)", self.name, cause, _CLOSING_S)
         self._object = None
         self._thread.close()
 
