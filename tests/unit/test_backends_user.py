@@ -42,8 +42,7 @@ def error(response: JudgeResponse) -> tuple[ErrorKind, str]:
 
 
 def test_a_constructor_gets_arguments_as_it_annotates_them() -> None:
-    given = {"size": "3", "share": "0.5", "loud": "true", "to": "x"}
-    assert answered("Typed", ask("x"), **given)[0].score == 1.5
+    assert answered("Typed", ask("x"), size="3", share="0.5", loud="true", to="x")[0].score == 1.5
     for arguments, complaint in (
         ({}, "'size'"),
         ({"size": "many"}, r"size: must be int \(found 'many'\)"),
@@ -166,9 +165,8 @@ def test_a_call_that_hangs_is_cancelled_and_does_not_keep_the_process() -> None:
         first = asyncio.create_task(backend.score([ask("x")]))
         waiting = asyncio.create_task(backend.score([ask("y")]))
         await asyncio.sleep(0.01)
-        for task in (first, waiting):
+        for task in (waiting, first):
             task.cancel()
-        for task in (first, waiting):
             with pytest.raises(asyncio.CancelledError):
                 await task
         await backend.aclose()

@@ -9,13 +9,12 @@ import pytest
 from adjudge.engine import loop
 
 
-@pytest.mark.parametrize("error", [SystemExit(2), KeyboardInterrupt()], ids=repr)
-def test_what_a_task_raises_does_not_end_the_work_of_others(error: BaseException) -> None:
+def test_what_a_task_raises_does_not_end_the_work_of_others() -> None:
     async def fail() -> None:
-        raise error
+        raise SystemExit
 
     other = loop.Job(asyncio.sleep(0.05, "done"))
-    with pytest.raises(type(error)):
+    with pytest.raises(SystemExit):
         loop.run_blocking(fail())
     assert other.done.result(5) == "done"
 

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.unit.helpers.meeting import function, run_here, sample, settings
@@ -71,6 +72,13 @@ def test_a_listwise_grader_that_fails_fails_the_group() -> None:
     )
     assert [kind(one) for one in answers] == [ErrorKind.UNPARSABLE] * 2
     assert answers[0].detailed_scores == {"quality": 0.5, "longest": None}
+
+
+def test_a_panic_is_answered() -> None:
+    made = function()
+    made.reward = Mock(side_effect=BaseException("panic"))  # type: ignore[method-assign]
+    with pytest.raises(BaseException, match="panic"):
+        meet(sample("a", size=1), made=made)
 
 
 def test_what_ranking_a_group_cost_is_said_once() -> None:
@@ -322,22 +330,15 @@ def test_old_answers_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     assert run_here(main()) == 5
 
 
-def test_a_grader_that_panics_fails_its_own_sample() -> None:
-    answers = meet(sample("a", "panic", size=2), sample("b", size=2))
-    assert [kind(one) for one in answers] == [ErrorKind.BUG, None]
-
-
 def test_a_fault_of_ours_reaches_everybody_who_waits() -> None:
-    async def fail(*_: object) -> None:
-        raise BaseException("panic")  # noqa: TRY002
-
     async def main() -> None:
         place = Rendezvous(function(), settings())
-        place._judge_group = fail  # type: ignore[assignment, method-assign]
-        waiting = [asyncio.create_task(place.join(sample(name, size=2))) for name in "ab"]
-        for one in waiting:
-            with pytest.raises(BaseException, match="panic"):
-                await one
+        broken = asyncio.create_task(place.join(sample("a", size=2)))
+        place._judge_group = lambda *_: 1 / 0  # type: ignore[assignment, method-assign]
+        with pytest.raises(ZeroDivisionError):
+            await place.join(sample("b", size=2))
+        with pytest.raises(ZeroDivisionError):
+            await broken
         assert not place._open
 
     run_here(main())

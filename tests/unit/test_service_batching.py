@@ -228,8 +228,7 @@ def test_the_poison_is_found_in_few_calls(
     assert len(backend.calls) <= 2 * 2 * 7
     assert backend.sizes == [64]  # judgements that were begun, however often they were asked for
     assert "secret text" not in caplog.text + str(answers)
-    assert len(caplog.records) == 1
-    assert raised.__name__ in caplog.text
+    assert [raised.__name__ in one.message for one in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("returned", [None, [], [0.5], [JudgeResponse(1.0)] * 2])
