@@ -110,7 +110,7 @@ def test_every_request_has_exactly_its_own_answer(
             for number, caller in enumerate(callers):
                 group.create_task(call(batcher, number, caller))
         await asyncio.sleep(10)
-        assert (batcher.waiting, batcher.judging, backend.at_once) == (0, 0, 0)
+        assert (batcher.queue.waiting, batcher.judging, backend.at_once) == (0, 0, 0)
 
     run_virtual(run())
     assert all(times == 1 for times in backend.answered.values())

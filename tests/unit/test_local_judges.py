@@ -49,7 +49,7 @@ def doubled(batches: list[list[int]], gate: threading.Event) -> BatchQueue:
         for place in reversed(range(len(questions))):
             number = questions[place]
             if number == 99:
-                raise ValueError("secret words")
+                raise BaseException("secret words")  # noqa: TRY002  (as a tokenizer in Rust does)
             if number != 77:
                 failure = GradingFailure(ErrorKind.INVALID_INPUT, "13")
                 yield place, failure if number == 13 else 2 * number
@@ -82,7 +82,7 @@ def test_a_model_that_breaks_fails_its_lot_and_not_the_next() -> None:
     with pytest.raises(GradingFailure) as caught:
         batches.ask(99).result(10)
     assert caught.value.kind is ErrorKind.SERVER_ERROR
-    assert "ValueError at test_local_judges.py" in str(caught.value)
+    assert "BaseException at test_local_judges.py" in str(caught.value)
     assert "secret" not in str(caught.value)
     with pytest.raises(GradingFailure, match="no answer"):
         batches.ask(77).result(10)

@@ -9,6 +9,16 @@ import pytest
 from adjudge.engine import loop
 
 
+def test_what_a_task_raises_does_not_end_the_work_of_others() -> None:
+    async def fail() -> None:
+        raise SystemExit
+
+    other = loop.Job(asyncio.sleep(0.05, "done"))
+    with pytest.raises(SystemExit):
+        loop.run_blocking(fail())
+    assert other.done.result(5) == "done"
+
+
 @pytest.mark.skipif(
     signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     or threading.current_thread() is not threading.main_thread(),

@@ -2,6 +2,7 @@
 
 import asyncio
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from tests.unit.helpers.meeting import function, in_service, run_here, sample, settings
@@ -67,6 +68,13 @@ def test_a_listwise_grader_that_fails_fails_the_group() -> None:
     )
     assert [kind(one) for one in answers] == [ErrorKind.UNPARSABLE] * 2
     assert answers[0].detailed_scores == {"quality": 0.5, "longest": None}
+
+
+def test_a_panic_is_answered() -> None:
+    made = function()
+    made.reward = Mock(side_effect=BaseException("panic"))  # type: ignore[method-assign]
+    with pytest.raises(BaseException, match="panic"):
+        meet(sample("a", size=1), made=made)
 
 
 def test_what_ranking_a_group_cost_is_said_once() -> None:

@@ -62,22 +62,25 @@ def test_never_more_in_flight_than_allowed() -> None:
     [
         (ZeroDivisionError("oops"), ErrorKind.BUG),
         (KeyError("x"), ErrorKind.BUG),
-        (SystemExit(3), ErrorKind.BUG),
+        (BaseException("a panic of Rust, an exit"), ErrorKind.BUG),
+        (StopIteration(), ErrorKind.BUG),
         (TimeoutError(), ErrorKind.TIMEOUT),
         (ConnectionResetError(), ErrorKind.CONNECTION),
         (GradingFailure("refused", "policy"), ErrorKind.REFUSED),
         (asyncio.CancelledError(), ErrorKind.CANCELLED),
     ],
 )
+@pytest.mark.parametrize("blocking", [False, True])
 def test_a_grader_that_raises_spoils_its_own_item_only(
-    error: BaseException, expected: ErrorKind
+    error: BaseException, expected: ErrorKind, blocking: bool
 ) -> None:
     def grader(x: int) -> float:
         if x == 1:
             raise error
         return 1.0
 
-    first, second, third = grade(FunctionGrader(grader), [{"x": 0}, {"x": 1}, {"x": 2}])
+    asked = FunctionGrader(grader, blocking=blocking)
+    first, second, third = grade(asked, [{"x": 0}, {"x": 1}, {"x": 2}])
     assert isinstance(first, GraderScore)
     assert isinstance(third, GraderScore)
     assert kind(second) is expected

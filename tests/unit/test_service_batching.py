@@ -26,6 +26,7 @@ class Scripted(Backend):
     def __init__(self, score: Score, one_by_one: bool = False) -> None:
         self.one_by_one = one_by_one
         self.calls: list[tuple[float, list[str]]] = []
+        self.sizes: list[int] = []
         self._score = score
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
@@ -52,10 +53,10 @@ def batching(
     backend: Scripted, work: Callable[[BackendQueue], Coroutine[Any, Any, Any]], **settings: Any
 ) -> Any:
     async def run() -> Any:
-        batcher = BackendQueue(backend, ServiceSettings(**settings), lambda size: None)
+        batcher = BackendQueue(backend, ServiceSettings(**settings), backend.sizes.append)
         found = await work(batcher)
         await asyncio.sleep(0)
-        assert (batcher.waiting, batcher.judging) == (0, 0)
+        assert (batcher.queue.waiting, batcher.judging) == (0, 0)
         return found
 
     return run_virtual(run())
@@ -124,7 +125,7 @@ def test_a_full_queue_refuses_and_tells_when_there_is_room(idle: float) -> None:
         await asyncio.sleep(idle)
         first = loop.create_task(batcher.score(asked(*"x" * 30)))
         await asyncio.sleep(10.5)  # one a second: ten are done, one is being judged
-        assert batcher.waiting == 19
+        assert batcher.queue.waiting == 19
         with pytest.raises(RequestRefused) as caught:
             await batcher.score(asked("y", "z"))
         await first
@@ -202,24 +203,20 @@ def test_the_rest_of_the_loop_has_its_turn_between_batches() -> None:
     assert batching(Scripted(score), work, max_batch_size=1) >= 8
 
 
-def poisoned(*bad: str, error: BaseException) -> Score:
-    async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
-        if any(one.completion in bad for one in requests):
-            raise error
-        return [JudgeResponse(1.0)] * len(requests)
-
-    return score
-
-
 @pytest.mark.parametrize(
-    "error", [ValueError("secret text"), SystemExit(1), asyncio.CancelledError(), MemoryError()]
+    "raised", [ValueError, SystemExit, asyncio.CancelledError, GeneratorExit, BaseException]
 )
 def test_the_poison_is_found_in_few_calls(
-    error: BaseException, caplog: pytest.LogCaptureFixture
+    raised: type[BaseException], caplog: pytest.LogCaptureFixture
 ) -> None:
     names = [f"{number}" for number in range(64)]
 
-    backend = Scripted(poisoned("17", "40", error=error))
+    async def score(requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
+        if any(one.completion in ("17", "40") for one in requests):
+            raise raised("secret text")
+        return [JudgeResponse(1.0)] * len(requests)
+
+    backend = Scripted(score)
     with caplog.at_level(logging.ERROR, "adjudge.service"):
         answers = answered(backend, names, max_batch_size=64)
     for name, one in zip(names, answers, strict=True):
@@ -229,8 +226,9 @@ def test_the_poison_is_found_in_few_calls(
         else:
             assert one.score == 1.0
     assert len(backend.calls) <= 2 * 2 * 7
+    assert backend.sizes == [64]  # judgements that were begun, however often they were asked for
     assert "secret text" not in caplog.text + str(answers)
-    assert len(caplog.records) == 1
+    assert [raised.__name__ in one.message for one in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("returned", [None, [], [0.5], [JudgeResponse(1.0)] * 2])
@@ -301,7 +299,7 @@ def test_runs_that_somebody_invents_do_not_grow_the_queue_without_end() -> None:
         loop = asyncio.get_running_loop()
         asking = [loop.create_task(batcher.score(asked("x"), f"run {n}")) for n in range(1000)]
         await asyncio.sleep(0.1)
-        waiting, clients = batcher.waiting, len(batcher.queue.shares)
+        waiting, clients = batcher.queue.waiting, len(batcher.queue.shares)
         batcher.stop()
         await asyncio.wait(asking)
         assert clients <= 65

@@ -43,9 +43,7 @@ def test_bodies_that_arrive_count_and_are_given_back() -> None:
         reads = [asyncio.ensure_future(bodies.read((), sender(gate))) for gate in gates]
         await asyncio.sleep(0)
         assert bodies.held == 18
-        with pytest.raises(
-            RequestRefused
-        ) as refused:  # the third has no room, and leaves none taken
+        with pytest.raises(RequestRefused) as refused:  # no room, and it leaves none taken
             await reads[2]
         assert refused.value.status == 429
         assert refused.value.retry_after == 1

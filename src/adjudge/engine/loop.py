@@ -66,7 +66,11 @@ class _Engine:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while True:
+            try:
+                return self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                pass  # of one task, whose caller gets it: the others go on
 
     def stop(self) -> None:
         """Cancel what still runs, let it finish for a moment, and close the loop."""
@@ -277,30 +281,31 @@ class SerialThread:
 
     async def run(self, function: Callable[..., _T], *args: Any) -> _T:
         """:meth:`submit`, awaited; cancelling it takes the job back if it has not begun."""
-        return await asyncio.wrap_future(self.submit(function, *args))
+        future = self.submit(function, *args)
+        try:
+            return await asyncio.wrap_future(future)
+        except TimeoutError:  # asyncio's copy, without the place
+            return future.result()
 
     def close(self) -> None:
         """Take no more jobs; the one that runs goes on, those that wait are cancelled."""
         with self._lock:
             self._closed = True
-            while True:
-                try:
-                    job = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if job is not None:
+            with contextlib.suppress(queue.Empty):
+                while (job := self._jobs.get_nowait()) is not None:
                     job[0].cancel()
             self._jobs.put(None)
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            _run_job(*job)
+            run_job(*job)
             del job  # or the last job's arguments would live until the next one
 
 
-def _run_job(
+def run_job(
     future: concurrent.futures.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
+    """Do ``function(*args)`` here; ``future`` gets an outcome that a loop may wait for."""
     if not future.set_running_or_notify_cancel():
         return
     try:
@@ -308,8 +313,18 @@ def _run_job(
     except (StopIteration, KeyboardInterrupt) as error:
         # An asyncio future cannot hold the one, and the other would end the loop that waits: it is
         # nobody's Ctrl-C, which the main thread gets.
-        future.set_exception(RuntimeError(f"{type(error).__name__}: {error}"))
+        replaced = RuntimeError(f"{type(error).__name__}: {error}")
+        replaced.__cause__ = error
+        future.set_exception(replaced)
     except BaseException as error:  # noqa: BLE001  (also SystemExit: it is the caller's to judge)
         future.set_exception(error)
     else:
         future.set_result(result)
+
+
+def find_raised(error: BaseException) -> BaseException:
+    """What was raised, also where :func:`run_job` or Python made it the cause of another."""
+    cause = error.__cause__
+    if type(error) is RuntimeError and isinstance(cause, StopIteration | KeyboardInterrupt):
+        return cause
+    return error

@@ -14,8 +14,9 @@ import inspect
 import logging
 import math
 from collections.abc import Awaitable, Callable, Generator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from time import perf_counter
@@ -31,6 +32,7 @@ from typing import (
 
 import msgspec
 
+from adjudge.engine.loop import run_job
 from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, InvalidInput
 from adjudge.installation import install_command
 from adjudge.text import compose_letters, final_text, shorten_text, strip_end_tokens
@@ -338,7 +340,9 @@ class FunctionGrader(BaseGrader):
     async def aevaluate(self, *arguments: object, **fields: object) -> GraderAnswer:
         """Call the function; what it raises goes through."""
         if self.blocking:
-            answer = await asyncio.to_thread(self.func, *arguments, **fields)
+            done: Future[Any] = Future()
+            await asyncio.to_thread(run_job, done, partial(self.func, *arguments, **fields), ())
+            answer = done.result()
         elif self._watched_calls:
             self._watched_calls -= 1
             return await self._watch(self._call(arguments, fields))

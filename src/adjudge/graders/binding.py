@@ -22,6 +22,7 @@ from typing import Any, SupportsFloat, TypeGuard
 from msgspec import structs
 
 from adjudge.config import suggest_name
+from adjudge.engine.loop import find_raised
 from adjudge.errors import LACKED, ConfigError, ErrorKind, Fields, GradingFailure, Metadata
 from adjudge.graders.base import (
     BaseGrader,
@@ -320,7 +321,9 @@ class BoundGrader:
             if task is not None and task.cancelling():
                 raise
             return self._explain(error)
-        except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001
+        except GeneratorExit:  # closed with the loop
+            raise
+        except BaseException as error:  # noqa: BLE001
             # A grader's bug, or its wish to exit, is that sample's result and nobody else's.
             result = self._explain(error)
         if isinstance(result, GraderError) and (lacks := self._lacked_fields(result, arguments)):
@@ -385,6 +388,7 @@ class BoundGrader:
             raise error
         if isinstance(error, GradingFailure):
             return self._error(error.kind, str(error), error.metadata, error.provenance)
+        error = find_raised(error)
         kind = find_error_kind(error)
         said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         message = "the grader cancelled itself" if kind is ErrorKind.CANCELLED else said

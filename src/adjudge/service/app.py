@@ -114,7 +114,8 @@ class Service:
     @property
     def routes(self) -> list[str]:
         """The paths that judge."""
-        return list(self._routes)
+        without = "/group_judge" if type(self._rendezvous) is GroupRendezvous else ""
+        return [path for path in self._routes if path != without]
 
     async def start(self) -> None:
         """Load the backend; then requests are taken."""
@@ -196,7 +197,7 @@ class Service:
         if route is None:
             return self._page(scope)
         judge, metrics = route
-        began, size, outcome = time.perf_counter(), 0, "disconnected"
+        began, size, reply = time.perf_counter(), 0, None
         self.inflight += 1
         try:
             if scope["method"] != "POST":
@@ -213,14 +214,14 @@ class Service:
                 self._bodies.hold(size, size)
             check_value_count(body, self._max_values)
             reply = await judge(body)
-            outcome = _request_outcome(reply[0], self.phase)
-        except (Exception, SystemExit) as error:  # noqa: BLE001  a format may be a user's code
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:  # noqa: BLE001  a format may be a user's code
             reply = _failure_reply(error)
-            outcome = _request_outcome(reply[0], self.phase)
         finally:
             self._bodies.held -= size
             self.inflight -= 1
-            metrics.outcomes[outcome] += 1
+            metrics.outcomes[_request_outcome(reply, self.phase)] += 1
             metrics.seconds.observe(time.perf_counter() - began)
         return reply
 
@@ -324,10 +325,11 @@ def _run_of(requests: Sequence[JudgeRequest]) -> str:
     return run[:MAX_ID_LENGTH] if isinstance(run, str) else ""
 
 
-def _request_outcome(status: int, phase: ServicePhase) -> str:
+def _request_outcome(reply: Reply | None, phase: ServicePhase) -> str:
+    status = 0 if reply is None else reply[0]
     if status == 503:
         return "failed" if phase is ServicePhase.READY else "unavailable"
-    return {200: "answered", 429: "queue_full"}.get(status, "refused")
+    return {0: "disconnected", 200: "answered", 429: "queue_full"}.get(status, "refused")
 
 
 def _health(service: Service) -> bytes:

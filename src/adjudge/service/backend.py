@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from adjudge.engine.loop import find_raised
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthError
 from adjudge.graders.binding import find_error_place
 from adjudge.judges.asking import find_error_kind
@@ -71,8 +72,7 @@ class GroupRendezvous:
 
     async def join(self, request: GroupRequest) -> JudgeResponse:  # noqa: ARG002
         """The answer to one sample, once its group is complete or was closed."""
-        message = "this service judges no groups. Use /judge"
-        raise GradingFailure(ErrorKind.UNSUPPORTED, message)
+        raise GradingFailure(ErrorKind.UNSUPPORTED, "this service judges no groups. Use /judge")
 
     def stop_waiting(self) -> None:
         """Nobody can come any more: end the groups that are not complete."""
@@ -140,6 +140,7 @@ def problem_response(problem: BaseException) -> JudgeResponse:
 
     Neither has the exception's own words, which may quote the request, unless they are ours.
     """
+    problem = find_raised(problem)
     if isinstance(problem, GradingFailure):
         return failure_response(problem)
     kind, message = ErrorKind.BUG, str(problem)

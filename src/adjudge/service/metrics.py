@@ -169,7 +169,7 @@ class ServiceMetrics(Collector):
             "failures": [((kind,), count) for kind, count in self.failures.items()],
             "batch_size": [((), *self.batches.read())],
             "inflight": [((), self.queue.judging)],
-            "queue_size": [((), self.queue.waiting)],
+            "queue_size": [((), queue.waiting)],
             "client_places": [(name, queue.places(share)) for name, share in shares],
             "client_waiting": [(name, share.waiting) for name, share in shares],
             "client_wait_seconds": [(name, share.begun, share.wait_s) for name, share in shares],

@@ -267,11 +267,6 @@ class BackendQueue:
         self._answered = 0
 
     @property
-    def waiting(self) -> int:
-        """Requests that the backend has not been given yet."""
-        return self.queue.waiting
-
-    @property
     def judging(self) -> int:
         """Requests in the backend's hands that somebody still waits for."""
         parts = [part for lane in self._lanes.values() for part in lane]
@@ -288,7 +283,7 @@ class BackendQueue:
             return []
         share = self.queue.share(client)
         if share.waiting and not self.queue.has_room(share, len(requests)):
-            ahead = min(self.waiting, math.ceil(share.waiting / self.queue.part(share)))
+            ahead = min(self.queue.waiting, math.ceil(share.waiting / self.queue.part(share)))
             seconds = self._retry_after(ahead)
             raise queue_full(
                 f"request queue full: {share.waiting} are waiting; retry in {seconds} s, send "
@@ -387,6 +382,7 @@ class BackendQueue:
             queue.take(share, arrival, stop - start, waited_s, whole=stop == most)
             parts.append((arrival, start, stop))
             room -= stop - start
+        self._observe(self._size - room)
         return parts
 
     def _on_timer(self) -> None:
@@ -398,27 +394,24 @@ class BackendQueue:
         requests: list[JudgeRequest] = []
         for arrival, start, stop in parts:
             requests += arrival.requests[start:stop]
-        self._observe(len(requests))
-        problem: BaseException | None = None
-        responses: list[JudgeResponse] = []
         try:
             # Copies, since a backend may give the same response twice.
             responses = [*map(_copy, await self._backend.score([*requests]))]
             if len(responses) != len(requests):
                 said = f"the backend gave {len(responses)} answers to {len(requests)} requests"
                 raise GradingFailure(ErrorKind.BUG, said)  # noqa: TRY301
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # somebody else's code
-            task: Any = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task.cancelling():
+        except BaseException as error:  # somebody else's code
+            task = asyncio.current_task(self._loop)
+            cancelled = isinstance(error, asyncio.CancelledError)
+            # Closed with its loop, or nobody waits any more.
+            if task is None or (cancelled and task.cancelling()):
                 raise
-            problem = error
-        if problem is None:
+            responses = [problem_response(error)] if len(requests) == 1 else []
+        if responses:
             if (damping := self._backend.damping) is not None:
                 for one in responses:
                     damping.apply(one)
-            self._deliver(parts, requests, responses)
-        elif len(requests) == 1:
-            self._deliver(parts, requests, [problem_response(problem)])
+            self._deliver(parts, responses)
         else:
             single = [(arrival, at, at + 1) for arrival, *ends in parts for at in range(*ends)]
             middle = len(requests) // 2
@@ -426,12 +419,7 @@ class BackendQueue:
                 if wanted := [part for part in half if not part[0].done.done()]:
                     await self._judge(wanted)
 
-    def _deliver(
-        self,
-        parts: list[_Part],
-        requests: Sequence[JudgeRequest],
-        responses: Sequence[JudgeResponse],
-    ) -> None:
+    def _deliver(self, parts: list[_Part], responses: Sequence[JudgeResponse]) -> None:
         """Hand out answers to those that still wait for them."""
         end = 0
         for arrival, start, stop in parts:
@@ -439,7 +427,7 @@ class BackendQueue:
             if arrival.done.done():
                 continue
             said = responses[begin:end]
-            check_responses(said, requests[begin:end], self.facts(arrival.arrived))
+            check_responses(said, arrival.requests[start:stop], self.facts(arrival.arrived))
             arrival.answers[start:stop] = said
             self._answered += stop - start
             arrival.unanswered -= stop - start

@@ -85,7 +85,7 @@ class _Group:
     awaited: int
     samples: dict[str, _GroupSample] = field(default_factory=dict)
     stale: set[str] = field(default_factory=set)
-    timer: asyncio.TimerHandle | None = None
+    timer: asyncio.TimerHandle = field(init=False)
     closed: bool = False
     counts: dict[str, int] = field(default_factory=dict)
 
@@ -229,11 +229,9 @@ class Rendezvous(GroupRendezvous):
             return False
         if earlier.digest == new.digest:
             return earlier.may_pass
-        if not replays:
-            return False
         # It would have to be compared with texts that are gone.
         kept = (one for n, one in settled.samples.items() if n != new.name and not one.may_pass)
-        return not (self._together.entries and any(one.judged for one in kept))
+        return replays and not (self._together.entries and any(one.judged for one in kept))
 
     def _open_group(self, key: _GroupKey, size: int, earlier: _Group | None, name: str) -> _Group:
         """A group that waits for its samples; ``earlier``: settled, and open again for ``name``."""
@@ -301,15 +299,13 @@ class Rendezvous(GroupRendezvous):
         if group.closed:
             return
         group.closed = True
-        if group.timer is not None:
-            group.timer.cancel()
         self._task(self._settle(group))
 
     async def _settle(self, group: _Group) -> None:
         try:
             await self._judge_group(group)
             self._remember(group)
-        except Exception as error:  # noqa: BLE001  (who waits gets it)
+        except BaseException as error:  # noqa: BLE001  (who waits gets it)
             if not group.settled.done():
                 group.settled.set_exception(error)
                 group.settled.exception()  # seen, also where nobody waits
@@ -356,8 +352,7 @@ class Rendezvous(GroupRendezvous):
         if self._open.pop(group.key, None) is not None:
             for member in group.samples.values():
                 self._forget_text(member)
-        if group.timer is not None:
-            group.timer.cancel()
+        group.timer.cancel()
 
     def _remember(self, group: _Group) -> None:
         """Keep the answers for retries that come late; the oldest groups are forgotten."""

@@ -13,7 +13,10 @@ import math
 import typing
 from collections.abc import Mapping, Sequence, Set
 from contextlib import suppress
+from functools import partial
 from hashlib import sha256
+from itertools import islice
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 import msgspec
@@ -30,9 +33,9 @@ from pydantic import (
 from pydantic.errors import PydanticSchemaGenerationError
 
 from adjudge.config_tables import explain_problem
-from adjudge.engine.loop import SerialThread
+from adjudge.engine.loop import SerialThread, find_raised
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
-from adjudge.extensions import import_named
+from adjudge.extensions import describe_cause, import_named
 from adjudge.judges.base import digest_source
 from adjudge.rewards.spec import RewardSpec, is_trained_judge
 from adjudge.service.backend import EXPLANATION_LIMIT, Backend, Damping, failure_response
@@ -78,24 +81,29 @@ def find_score_fields(cls: type, where: str) -> tuple[str, ...]:
 
 
 def read_constructor_arguments(cls: type, given: Mapping[str, str], where: str) -> dict[str, Any]:
-    """``given`` texts as the constructor's arguments, read as its annotations say.
+    """``given`` texts as the constructor's arguments, read as its annotations or defaults say.
 
     Raises :class:`ConfigError` for an argument that it does not take or that cannot be read so,
     and for one that it needs and did not get.
     """
-    takes = "()"
+    signature: Any = "()"
     try:
         signature = inspect.signature(cls)
-        takes = str(signature)
         signature.bind(**given)
     except (TypeError, ValueError) as error:
         raise ConfigError(
-            f"{where}: arguments: {error} (the class takes {takes}). Give each with --arg "
+            f"{where}: arguments: {error} (the class takes {signature}). Give each with --arg "
             "NAME=VALUE."
         ) from None
+    init: Any = cls.__init__  # type: ignore[misc]
     hints: dict[str, Any] = {}
-    with suppress(NameError, TypeError):  # names that only a type checker knows
-        hints = typing.get_type_hints(cls.__init__)  # type: ignore[misc]
+    for name, parameter in signature.parameters.items():
+        default = type(parameter.default)
+        hints[name] = default if default in (bool, int, float) else str
+        with suppress(Exception):  # no annotation, or a name that only a type checker knows
+            alone = {name: init.__annotations__[name]}
+            function = SimpleNamespace(__annotations__=alone, __wrapped__=init)
+            hints[name] = typing.get_type_hints(function)[name]
     return {
         name: _read_argument(hints.get(name, str), text, where, name)
         for name, text in given.items()
@@ -147,7 +155,7 @@ class UserBackend(Backend):
         self._class = _check_class(import_named(target, where="TARGET"), target)
         self._arguments = read_constructor_arguments(self._class, arguments or {}, target)
         self.name = target
-        self.one_by_one = not hasattr(self._class, "score_batch")
+        self.one_by_one = not callable(getattr(self._class, "score_batch", None))
         self._score_fields = find_score_fields(self._class, target) if self.one_by_one else ()
         self._thread = SerialThread("adjudge-judge")
         self._object: Any = None
@@ -169,10 +177,9 @@ class UserBackend(Backend):
             self.version = self._versioned()
         except (ConfigError, asyncio.CancelledError):
             raise
-        except (Exception, SystemExit) as error:
-            raise ConfigError(
-                f"{self.name}: the judge cannot be started: {type(error).__name__}: {error}"
-            ) from error
+        except BaseException as error:
+            cause = describe_cause(find_raised(error))
+            raise ConfigError(f"{self.name}: the judge cannot be started: {cause}") from error
 
     async def score(self, requests: Sequence[JudgeRequest]) -> list[JudgeResponse]:
         """One response per request, in order; see :class:`~adjudge.service.backend.Backend`."""
@@ -183,26 +190,31 @@ class UserBackend(Backend):
                 for one in fields
             ]
         else:
-            said = _answer_list(await self._call("score_batch", fields), len(fields))
+            found = await self._call("score_batch", fields)
+            read = partial(_answer_list, found, len(fields))
+            # A generator does its work while it is read.
+            said = read() if isinstance(found, list) else await self._thread.run(read)
         return [read_answer(*one) for one in zip(requests, said, strict=True)]
 
     async def _call(self, name: str, *given: Any, **named: Any) -> Any:
         """What a method of the object returns; ``None`` where it has none of that name."""
         method = getattr(self._object, name, None)
-        if method is None or inspect.iscoroutinefunction(method):
-            return method and await method(*given, **named)
+        if not callable(method):
+            return None
+        if inspect.iscoroutinefunction(method):
+            return await method(*given, **named)
         return await self._thread.run(lambda: method(*given, **named))
 
     async def aclose(self) -> None:
-        """Let the object close, and go."""
+        """Let the object close, and go, also where its ``close`` hangs or fails."""
         try:
             async with asyncio.timeout(_CLOSING_S):
                 await self._call("close")
-        except TimeoutError:  # a call that hangs is not waited for
-            _log.warning("%s: the judge did not close within %g s", self.name, _CLOSING_S)
-        finally:
-            self._object = None
-            self._thread.close()
+        except BaseException as error:  # noqa: BLE001  (somebody else's code; nothing else is left)
+            cause = find_raised(error)  # TimeoutError: it is not waited for any longer
+            _log.warning("%s: close failed: %r (it has %g s)", self.name, cause, _CLOSING_S)
+        self._object = None
+        self._thread.close()
 
 
 def _answer_list(said: Any, count: int) -> list[Any]:
@@ -210,8 +222,9 @@ def _answer_list(said: Any, count: int) -> list[Any]:
     unordered = isinstance(said, str | bytes | Mapping | Set)
     if unordered or not hasattr(said, "__iter__"):
         problem = f"a {type(said).__name__}, must be a list of answers"
-    elif len(answers := list(said)) != count:
-        problem = f"{len(answers)} answers to {count} requests"
+    elif len(answers := list(islice(said, count + 1))) != count:  # a generator may never end
+        found = len(answers) if len(answers) < count else "too many"
+        problem = f"{found} answers to {count} requests"
     else:
         return answers
     raise GradingFailure(ErrorKind.BUG, f"score_batch returned {problem}")
@@ -301,8 +314,8 @@ def load_backend(
     """The backend that ``target`` names: a reward spec, or a class (``module:Class``).
 
     A spec is a ``.toml`` file or the folder of a trained judge. ``arguments`` go to the class's
-    constructor by name, read as its annotations say; a spec takes none. Nothing is loaded before
-    ``start``. Raises :class:`ConfigError` naming what is wrong.
+    constructor by name, read as its annotations or defaults say; a spec takes none. Nothing is
+    loaded before ``start``. Raises :class:`ConfigError` naming what is wrong.
     """
     if target.endswith(".toml") or is_trained_judge(target):
         if arguments:

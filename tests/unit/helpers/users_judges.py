@@ -3,11 +3,11 @@
 __all__ = ["JUDGES"]
 
 JUDGES = '''
-import asyncio, threading
+import asyncio, itertools, threading
 from adjudge import GradingFailure
 
 class Typed:
-    def __init__(self, size: int, share: float = 0.5, *, loud: bool = False):
+    def __init__(self, size: int, share: float = 0.5, to: "Unknown" = "", *, loud=False):
         self.size, self.share, self.loud = size, share, loud
 
     def score(self, completion):
@@ -24,11 +24,13 @@ class ByType:
             "metadata": {"shard": 3},
         }
 
-class Unordered:
+class Returns:
     def score_batch(self, requests):
         return {
             "places": {place: 0.5 for place in range(len(requests))},
             "set": {0.25, 0.75},
+            "without end": itertools.repeat(0.5),
+            "thread": (threading.current_thread().name == "adjudge-judge" for _ in requests),
         }[requests[0]["completion"]]
 
 class Says:
@@ -47,6 +49,11 @@ class Says:
         return self.answers[completion]
 
 class Breaks:
+    score_batch = start = None
+
+    def close(self):
+        raise SystemExit("closed in anger")
+
     def score(self, prompt, completion):
         if completion == "stop":
             raise StopIteration
@@ -105,11 +112,13 @@ class Hangs:
 
 closed = []
 
-class CannotBeMade:
+class CannotBeMade(Breaks):
     def __init__(self):
         raise OSError("no weights here")
-    def score(self, completion):
-        return 1.0
+
+class CannotStart(Breaks):
+    async def start(self):
+        raise KeyboardInterrupt("no weights here")
 
 class Unfillable:
     def score(self, prompt, completon):

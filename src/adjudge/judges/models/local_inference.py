@@ -84,7 +84,7 @@ class BatchQueue:
                     lot[place][1].set_result(said)
         except ConfigError as wrong:
             error = wrong
-        except Exception as broken:  # noqa: BLE001  (the model has failed all of these)
+        except BaseException as broken:  # noqa: BLE001  (the model has failed all of these)
             error = _model_failure(broken)
         for _, future in lot:
             if not future.done():
@@ -101,7 +101,7 @@ class BatchQueue:
         return lot
 
 
-def _model_failure(error: Exception) -> GradingFailure:
+def _model_failure(error: BaseException) -> GradingFailure:
     """What went wrong by type and place; its words may hold what was judged."""
     frames = traceback.extract_tb(error.__traceback__)
     at = f" at {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
