@@ -84,6 +84,15 @@ def test_no_address_of_an_image_goes_to_a_judge_that_would_fetch_it(part: dict[s
     check_request(JudgeRequest("p", "c", metadata=odd), 100)
 
 
+def test_a_conversation_that_comes_alone_is_read_and_needs_an_answer() -> None:
+    talk = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
+    request = JudgeRequest(None, "", messages=talk)
+    check_request(request, 100)
+    assert (request.prompt, request.completion) == ("2 + 2?", "4")
+    with pytest.raises(RequestRefused, match="no turn"):
+        check_request(JudgeRequest(None, "", messages=talk[:1]), 100)
+
+
 @pytest.mark.parametrize(
     ("image", "status"),
     [

@@ -93,7 +93,6 @@ class Service:
         self._one = StrictReader(_StrictRequest, JudgeRequest)
         self._batch = StrictReader(_StrictBatch, BatchRequest)
         self._group = StrictReader(_StrictGroupRequest, GroupRequest)
-        self._clients = settings.client_weights
         self._max_image = int(settings.max_body_mb * 1e6 / 2)
         self._max_values = settings.max_values
         self._bodies = BodyReader(int(settings.max_body_mb * 1e6), settings.max_held)
@@ -203,7 +202,7 @@ class Service:
             if scope["method"] != "POST":
                 raise RequestRefused(405, ErrorKind.UNSUPPORTED, "this route takes POST")  # noqa: TRY301
             client = self.auth.check(scope["headers"])
-            if client in self._clients:  # who shows the shared key is told apart by run
+            if client in self.settings.client_weights:  # who shows the shared key is told apart by run
                 _client.set(client)
             self.check_open()
             if body is None:

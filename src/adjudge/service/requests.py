@@ -226,7 +226,9 @@ def _read_messages(request: JudgeRequest, messages: list[Metadata]) -> None:
     if request.metadata and turns is not None:
         request.metadata["opening_turns"] = read.opening_turns
     if request.prompt is None and not request.completion:  # only the conversation was sent
-        request.prompt, request.completion = read.prompt, read.response or ""
+        if read.response is None:
+            raise invalid_request("messages: have no turn of the assistant: nothing was answered")
+        request.prompt, request.completion = read.prompt, read.response
 
 
 def _check_depth(value: Any) -> None:
