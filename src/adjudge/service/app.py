@@ -93,6 +93,7 @@ class Service:
         self._one = StrictReader(_StrictRequest, JudgeRequest)
         self._batch = StrictReader(_StrictBatch, BatchRequest)
         self._group = StrictReader(_StrictGroupRequest, GroupRequest)
+        self._clients = settings.client_weights
         self._max_image = int(settings.max_body_mb * 1e6 / 2)
         self._max_values = settings.max_values
         self._bodies = BodyReader(int(settings.max_body_mb * 1e6), settings.max_held)
@@ -151,8 +152,7 @@ class Service:
             parts = request.metadata or request.messages or request.images
             if parts or request.answer.__class__ in CONTAINERS:
                 check_request(request, self._max_image)
-        client = _client.get() or _run_of(requests)
-        responses = await self._batcher.score(requests, client)
+        responses = await self._batcher.score(requests, _client.get() or _run_of(requests))
         for response in responses:
             if response.error is not None or response.failures is not None:
                 self._count_failures(response)
@@ -202,7 +202,7 @@ class Service:
             if scope["method"] != "POST":
                 raise RequestRefused(405, ErrorKind.UNSUPPORTED, "this route takes POST")  # noqa: TRY301
             client = self.auth.check(scope["headers"])
-            if client in self.settings.client_weights:  # who shows the shared key is told apart by run
+            if client in self._clients:  # who shows the shared key is told apart by run
                 _client.set(client)
             self.check_open()
             if body is None:
