@@ -35,7 +35,7 @@ def ask(
             return HttpResponse(status=status, headers={}, body=said, cut=cut)
 
         service.post = post  # type: ignore[method-assign]
-        line = line_to(service, max_retries=0, **config)
+        line = line_to(service, **{"max_retries": 0, **config})
         found = await answers(line, *("x" * i for i in range(n)))
         await line.aclose()
         return found
@@ -71,7 +71,9 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
         (403, said("budget"), "auth"),
         (400, said("invalid_input"), "invalid_input"),
         (422, said("unsupported"), "unsupported"),
+        (422, said("too_long"), "too_long"),
         (422, {"detail": [{"msg": "content policy"}]}, "invalid_input"),
+        (422, {"error": {"message": "no kind"}}, "invalid_input"),
         (404, {"detail": "Not Found"}, "invalid_input"),
         (307, {}, "unsupported"),
     ],
@@ -80,6 +82,42 @@ def test_what_a_refusal_means(status: int, body: Any, expected: str) -> None:
     assert kind(ask(body, status)[0][0]) == expected
     if expected not in {"truncated", "unparsable", "refused"}:  # of one request
         assert kind(ask(body, status, n=2)[0][1]) == expected
+
+
+@pytest.mark.parametrize("status", [200, 400, 413, 422, 503])
+@pytest.mark.parametrize("mark", [{"suspect": False}, {"suspect": True}, {"final": True}, {}])
+def test_what_is_said_of_a_request_holds_whether_it_travels_alone(
+    status: int, mark: dict[str, bool]
+) -> None:
+    error = {"kind": "invalid_input", "message": "no reference", **mark}
+    for n in (1, 2):
+        failure = ask({"error": error}, status, n)[0][0].failure
+        assert failure is not None
+        if n == 1 or status != 503:  # which is of the service, for a batch
+            said = failure.kind, failure.suspect, failure.final, str(failure)
+            expected = "invalid_input", mark.get("suspect", False), "final" in mark, "no reference"
+            assert said == expected
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "words"),
+    [
+        (200, said("content_policy"), "so it is"),
+        (200, b"<html>", "http://a: the server answered 200, but its body is not"),
+        (302, {}, "http://a: the server answered 302"),
+        (404, {}, "is this a judge service's address"),
+    ],
+)
+def test_what_no_judge_service_says_is_named(status: int, body: Any, words: str) -> None:
+    for n in (1, 2):
+        assert words in str(ask(body, status, n)[0][0].error)
+
+
+@pytest.mark.parametrize(("n", "status"), [(1, 503), (1, 200), (2, 200)])
+def test_an_error_of_a_kind_that_is_not_known_is_not_asked_again(n: int, status: int) -> None:
+    (found, *_), sent = ask(said("content_policy"), status, n, max_retries=3)
+    assert (kind(found), len(sent)) == ("server_error", 1)
+    assert "content_policy" in str(found.error)
 
 
 def test_a_cut_response_is_a_lost_connection() -> None:

@@ -19,7 +19,7 @@ import msgspec
 
 from adjudge.client.settings import ClientSettings
 from adjudge.engine.loop import run_on_engine
-from adjudge.errors import FINAL, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.endpoint.limits import full_jitter
@@ -122,6 +122,7 @@ class _BatchAnswer(msgspec.Struct):
 _decode_answer = msgspec.json.Decoder(ServiceAnswer).decode
 _decode_batch = msgspec.json.Decoder(_BatchAnswer).decode
 _NO_ANSWER, _NO_BATCH = ServiceAnswer(), _BatchAnswer()
+_NO_SERVICE = "its body is not what a judge service answers"
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -166,15 +167,18 @@ class ServiceWire:
             if failure is not None:
                 raise failure
         if call is JUDGE_CALL:
-            found = [read_response(decode_answer(response.body))]
+            if (answer := decode_answer(response.body)) is _NO_ANSWER:
+                raise malformed_failure(response, _NO_SERVICE)
+            found = [read_response(answer)]
             if found[0].request_id is None:  # what else could it be about?
                 found[0].request_id = next(iter(self._bodies))
         else:
             batch = _decode_or(_NO_BATCH, _decode_batch, response.body)
             if batch.error is not None:
-                raise to_failure(_to_error_info(batch.error))
+                failed = JudgeResponse(error=_to_error_info(batch.error))
+                return ServiceReply(text="", responses=[failed] * len(self._bodies))
             if batch.responses is None:
-                raise malformed_failure(response, "its body is not what a judge service answers")
+                raise malformed_failure(response, _NO_SERVICE)
             found = [read_response(one) for one in batch.responses if type(one) is ServiceAnswer]
         # To each request the one response that names it, wherever that is.
         named: dict[str | None, JudgeResponse | None] = {}
@@ -206,23 +210,18 @@ def read_key(name: str) -> str:
 def _read_refusal(
     call: ChatCall, response: HttpResponse, said: ServiceAnswer
 ) -> GradingFailure | None:
-    """What a response outside 2xx says of the exchange; ``None``: it is a judge that failed."""
-    failure = response_failure(response)
-    error = _to_error_info(said.error) if isinstance(said.error, dict) else None
-    if error is not None and response.status == 503:
+    """What a response outside 2xx says of the exchange; ``None``: what it says of one request."""
+    failure, status = response_failure(response), response.status
+    refused = status in (400, 404, 405, 413, 422)
+    if isinstance(said.error, dict) and status not in (404, 405) and (refused or status == 503):
+        error = _to_error_info(said.error)
         passes = error.kind in RETRYABLE_KINDS and error.passing
         if call is JUDGE_CALL and not passes:
             return None
         failure.kind = error.kind if passes else ErrorKind.SERVER_ERROR
-    elif response.status in (400, 404, 405, 413, 422):
+    if refused:
         # Whatever the words remind of: nothing was judged, and asking again would not help.
         failure.kind = ErrorKind.INVALID_INPUT
-        failure.metadata[FINAL] = response.status in (404, 405) or bool(error and error.final)
-        if error is not None and error.kind is ErrorKind.UNSUPPORTED:
-            failure.kind = error.kind
-    if response.status in (404, 405):
-        words = f"{failure}; is judge_url a judge service's address?"
-        return GradingFailure(failure.kind, words, failure.metadata)
     return failure
 
 
@@ -263,12 +262,14 @@ def read_response(said: ServiceAnswer) -> JudgeResponse:
 
 
 def _to_error_info(said: Any) -> ErrorInfo:
+    """The error in an answer; one of a kind that is not known here would be the same again."""
     try:
         return msgspec.convert(said, ErrorInfo)
     except msgspec.ValidationError:
-        words = f": {said}" if isinstance(said, str) else ""
-        message = f"the service answered with an error of no known form{words:.200}"
-        return ErrorInfo(ErrorKind.SERVER_ERROR, message)
+        kind = said.get("kind") if isinstance(said, dict) else None
+        message = f"the service answered with an error of no known form: {said!s:.300}"
+        strange = isinstance(kind, str) and kind not in {*ErrorKind}
+        return ErrorInfo(ErrorKind.SERVER_ERROR, message, local=strange)
 
 
 def _of_type(value: Any, kind: type[_T]) -> _T | None:
@@ -302,9 +303,11 @@ _ADVICE = {
 
 def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFailure:
     """``failure`` with what to do about it, where it is not a judge's about one request."""
-    facts = failure.metadata
+    facts, status = failure.metadata, failure.metadata.get("status") or 0
     own = facts.get("judge") or facts.get("local")
     advice = "{said}" if own else _ADVICE.get(failure.kind, "{said}")
+    if 300 <= status < 400 or status in (404, 405):
+        advice = "{s.judge_url}: {said}; is this a judge service's address?"
     said = advice.format(said=failure, tries=facts.get("attempts", 1), s=settings)
     return GradingFailure(failure.kind, said, dict(facts))
 
