@@ -238,6 +238,60 @@ def test_what_an_override_may_return(returned: Any, score: Any) -> None:
         assert judge.compute_reward("p", "c").score == score
 
 
+@pytest.mark.parametrize(
+    ("raised", "found"),
+    [
+        (StopIteration("x"), RuntimeError),
+        (KeyboardInterrupt(), RuntimeError),
+        (SystemExit("no model"), SystemExit),
+    ],
+    ids=repr,
+)
+def test_whatever_an_override_raises_ends_its_own_call_alone(
+    service: StandIn, raised: BaseException, found: type[BaseException]
+) -> None:
+    class Raising(BaseJudgeReward):
+        def _request_judge(self, request: JudgeRequest) -> JudgeResponse:
+            raise raised
+
+    def ask() -> None:
+        others.append(rewards.reward("p", "cc")["reward"])
+
+    service.delay, others = 0.3, []
+    with system(service.url) as rewards:
+        (other := threading.Thread(target=ask)).start()
+        with pytest.raises(found, match=type(raised).__name__ if found is RuntimeError else None):
+            Raising({"judge_url": NOBODY}).reward("p", "c")
+        other.join(10)
+        assert others == [0.02]
+
+
+@pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
+def test_one_call_has_scores_of_one_judge(service: StandIn, made: type[BaseJudgeReward]) -> None:
+    """Kept ones, and those that came before the judge was replaced."""
+
+    def each(request: dict[str, Any]) -> dict[str, Any]:
+        completion = request["completion"]
+        if completion.startswith("late"):
+            judge.update(version="v2", scale=100)
+        scored = judge["scale"] * int(completion[-1])
+        versions = {"model_version": judge["version"]}
+        return {"score": scored, "request_id": request["request_id"], "metadata": versions}
+
+    judge: dict[str, Any] = {"version": "v1", "scale": 2}
+    service.each, by = each, 2 if made is Halved else 1
+    with made({"judge_url": service.url, "batch_timeout": 0.05, "max_batch_size": 2}) as rewards:
+        assert [rewards.reward("p", f"{n}")["reward"] * by for n in (1, 2)] == [2, 4]
+        found = rewards.reward_batch(["p"] * 4, ["1", "2", "3", "late 4"])
+        assert [one["reward"] * by for one in found] == [100, 200, 300, 400]
+        assert not any(one["cached"] for one in found)
+        kept = rewards.reward_batch(["p"] * 2, ["1", "2"])
+        assert [(one["reward"] * by, one["cached"]) for one in kept] == [(100, True), (200, True)]
+        counted = rewards.get_metrics()
+        assert counted["total_requests"] == counted["scored"] == 8
+        assert counted["cache_hits"] == 2
+
+
 @pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
 def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang(
     service: StandIn, made: type[BaseJudgeReward]

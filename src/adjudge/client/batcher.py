@@ -149,6 +149,11 @@ class ServiceClient:
             results += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
         return results
 
+    @property
+    def version(self) -> str | None:
+        """Of the judge that answered last."""
+        return None if self._opened is None else self._opened.version
+
     async def batcher(self) -> RequestBatcher:
         """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
@@ -158,6 +163,20 @@ class ServiceClient:
             endpoint.models["judge service"] = set()
             self._opened = RequestBatcher(self.settings, endpoint)
         return self._opened
+
+    def take_back(self, results: Sequence[JudgeRewardResult], version: str | None) -> list[int]:
+        """Which ``results`` are of a judge that was replaced since ``version`` was the newest.
+
+        They no longer count.
+        """
+        new = self.version
+        if self._opened is None or new in (None, version):
+            return []
+        said = enumerate(result.response and result.response.model_version for result in results)
+        old = [n for n, one in said if one != new and (one is not None or results[n].cached)]
+        kept = sum(results[n].cached for n in old)
+        self._opened.counts.subtract(requests=len(old), scored=len(old), cache_hits=kept)
+        return old
 
     async def metrics(self) -> dict[str, Any]:
         """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
@@ -215,7 +234,8 @@ class RequestBatcher:
         self._opened = self._loop.time()
         self._clock = PeriodicTimer(self._loop, self._sweep)
         self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
-        self._version: str | None = None
+        self.version: str | None = None
+        """Of the judge that answered last."""
         self._open: dict[_Item, None] = {}  # in the order of their deadlines
         self._waiting: dict[_Item, None] = {}
         self._batches: set[asyncio.Task[None]] = set()
@@ -292,7 +312,7 @@ class RequestBatcher:
             "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
             "in_flight_requests": len(self._open) - len(self._waiting),
-            "model_version": self._version,
+            "model_version": self.version,
             "errors": errors,
             "error_rate": errors / total,
             "failures": dict(self._failures),
@@ -448,10 +468,10 @@ class RequestBatcher:
         if not isinstance(outcome, JudgeResponse):
             self._forget(item)
             return
-        version = outcome.metadata and outcome.metadata.get("model_version")
-        if version != self._version and isinstance(version, str):
+        version = outcome.model_version
+        if version not in (None, self.version):
             self._known.clear()  # another judge: its scores are on another ruler
-            self._version = version
+            self.version = version
         if self.settings.use_cache:
             self._known[item.key] = outcome
             if len(self._known) > self.settings.cache_size:

@@ -166,9 +166,8 @@ class ServedGrader(BaseGrader):
                 refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
             raise failure
         response = cast("JudgeResponse", result.response)
-        version = (response.metadata or {}).get("model_version")
         metadata = {
-            "model_version": version,
+            "model_version": response.model_version,
             "detailed_scores": response.detailed_scores,
             "confidence": response.confidence,
         }
@@ -181,7 +180,7 @@ class ServedGrader(BaseGrader):
             self.role,
             Provenance(
                 source="live",
-                model=version if isinstance(version, str) else None,
+                model=response.model_version,
                 latency_s=result.latency,
             ),
         )

@@ -13,7 +13,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,7 +31,7 @@ from adjudge.client.exchange import (
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import check_setting
 from adjudge.engine.clock import LogLimiter
-from adjudge.engine.loop import run_all, run_blocking, run_on_engine
+from adjudge.engine.loop import run_all, run_blocking, run_job, run_on_engine
 from adjudge.errors import (
     ConfigError,
     ErrorKind,
@@ -189,8 +189,10 @@ class BaseJudgeReward:
         """Ask the service about one request and wait; the method to override.
 
         An override runs in ordinary threads, up to ``max_concurrent_requests`` at once, and returns
-        a :class:`~adjudge.wire.JudgeResponse`, or a mapping like one. Raises
-        ``GradingFailure`` for a judge that failed; any other exception goes to the caller.
+        a :class:`~adjudge.wire.JudgeResponse`, or a mapping like one. It is asked once more about
+        what a judge has scored that is replaced within the call. Raises ``GradingFailure`` for a
+        judge that failed; any other exception goes to the caller, ``StopIteration`` and
+        ``KeyboardInterrupt`` as ``RuntimeError``.
         """
         [result] = run_blocking(self._client.ask([request]))
         if result.failure is not None:
@@ -206,16 +208,13 @@ class BaseJudgeReward:
 
     async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
-        if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
-            results = await self._client.ask(asked)
-        else:
-            loop = asyncio.get_running_loop()
-            threads = ThreadPoolExecutor(self.settings.max_concurrent_requests)
-            try:
-                asking = [loop.run_in_executor(threads, self._ask_override, one) for one in asked]
-                results = [await one for one in asking]
-            finally:  # without waiting: overrides wait for this loop
-                threads.shutdown(wait=False, cancel_futures=True)
+        version = self._client.version
+        results = await self._ask(asked)
+        if replaced := self._client.take_back(results, version):
+            # Scores of two judges, kept ones too, are on two rulers.
+            again = await self._ask([asked[n] for n in replaced])
+            for n, result in zip(replaced, again, strict=True):
+                results[n] = result
         if self.settings.fallback_to_rule:
             # Rules may take their time in processes of their own.
             await run_all(map(self._replace, results, asked))
@@ -225,6 +224,19 @@ class BaseJudgeReward:
                 self._log_result(result)
             self._count_final(result.failure)
         return results
+
+    async def _ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        """The judge's results, of the service or of an override."""
+        if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
+            return await self._client.ask(asked)
+        threads = ThreadPoolExecutor(self.settings.max_concurrent_requests)
+        doing: list[Future[JudgeRewardResult]] = [Future() for _ in asked]
+        try:
+            for future, one in zip(doing, asked, strict=True):
+                threads.submit(run_job, future, self._ask_override, (one,))
+            return [await asyncio.wrap_future(future) for future in doing]
+        finally:  # without waiting: overrides wait for this loop
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
         started = time.monotonic()

@@ -66,7 +66,11 @@ class _Engine:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
-        self.loop.run_forever()
+        while True:
+            try:
+                return self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                pass  # of one task, whose caller gets it: the others go on
 
     def stop(self) -> None:
         """Cancel what still runs, let it finish for a moment, and close the loop."""
@@ -294,13 +298,14 @@ class SerialThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            _run_job(*job)
+            run_job(*job)
             del job  # or the last job's arguments would live until the next one
 
 
-def _run_job(
+def run_job(
     future: concurrent.futures.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
+    """Do ``function(*args)`` here; ``future`` gets an outcome that a loop may wait for."""
     if not future.set_running_or_notify_cancel():
         return
     try:
