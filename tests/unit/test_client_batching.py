@@ -21,6 +21,7 @@ from tests.unit.helpers.virtual_service import (
 )
 
 from adjudge.client import batcher
+from adjudge.client.settings import PatientSettings
 from adjudge.errors import ErrorKind, GradingFailure
 
 
@@ -255,6 +256,39 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     service.plan = lambda n: 0.1
     assert scores(await answers(line, "a")) == [0.01]
     assert line.metrics()["circuit_breaker"]["state"] == "CLOSED"
+
+
+@pytest.mark.parametrize(
+    "trouble", [GradingFailure(ErrorKind.CONNECTION, "refused"), 503, 429, "item"]
+)
+@pytest.mark.parametrize("away_s", [10.0, 60.0, 1e6])
+@in_virtual_time
+async def test_who_trains_waits_for_an_outage_as_long_as_its_time_lasts(
+    trouble: Any, away_s: float
+) -> None:
+    now, service = asyncio.get_running_loop().time, Service()
+    line = line_to(service, PatientSettings, timeout=120.0)
+    assert scores(await answers(line, "first")) == [0.05]
+    start = now()
+    back = start + away_s
+
+    def each(request: dict[str, Any]) -> dict[str, Any]:
+        if trouble != "item" or now() >= back:
+            return score_of(request)
+        error = {"kind": "server_error", "message": "its judge is away"}
+        return {"request_id": request["request_id"], "error": error}
+
+    service.plan = lambda n: 0.1 if trouble == "item" or now() >= back else trouble
+    service.each, sent = each, len(service.posts)
+    found = await answers(line, *("x" * n for n in range(8)))
+    if away_s < 120:
+        assert scores(found) == [n / 100 for n in range(8)]
+        assert now() - back < 40
+    else:
+        assert 90 < now() - start <= 120.1
+        assert {one.score for one in found} == {None}
+        assert trouble == "item" or "timeout = 120 s" in str(found[0].error)
+    assert len(service.posts) - sent < 40
 
 
 # ── equal requests ───────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,6 @@ import random
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate, count, islice
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -124,19 +123,16 @@ class ServiceClient:
 
     Configuration only, for any process: requests run on the engine's loop, and the first one opens
     what they need. A pickled client, and one in a forked child, starts anew.
-    ``breaker_waits``: requests wait for the end of an outage.
     """
 
-    def __init__(self, settings: ClientSettings, *, breaker_waits: bool = False) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._breaker_waits = breaker_waits
         self._closed = False
         self._opened: RequestBatcher | None = None
-        provider = f"judge-service-{next(_client_numbers)}"
-        self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
+        self._endpoint_key = settings.endpoint_key(f"judge-service-{next(_client_numbers)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
+        return ServiceClient, (self.settings,)
 
     async def ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, in order; on the engine's loop.

@@ -285,17 +285,17 @@ def to_failure(error: ErrorInfo) -> GradingFailure:
     return GradingFailure(error.kind, error.message, {"judge": True, **error.failure_metadata})
 
 
-_SENT = "{said} (sent {tries} ×, max_retries = {s.max_retries})"
+_SENT = "{s.judge_url}: {said} (sent {tries} ×, {s.sends_until})"
 _ADVICE = {
     ErrorKind.CIRCUIT_OPEN: "circuit breaker open: {s.judge_url} failed "
     "circuit_breaker_threshold = {s.circuit_breaker_threshold} times in a row and is asked again "
     "after circuit_breaker_timeout = {s.circuit_breaker_timeout:g} s; see its /health",
     ErrorKind.TIMEOUT: "timeout waiting for results: {said} (timeout = {s.timeout:g} s); raise "
     "timeout, or max_concurrent_requests where requests wait to be sent",
-    ErrorKind.RATE_LIMITED: "request queue full: {said}; lower max_concurrent_requests or "
-    "max_batch_size, or raise the service's queue_size",
+    ErrorKind.RATE_LIMITED: f"request queue full: {_SENT}; lower max_concurrent_requests, or "
+    "raise timeout or the service's queue_size",
     ErrorKind.CONNECTION: _SENT,
-    ErrorKind.SERVER_ERROR: f"{{s.judge_url}}: {_SENT}",
+    ErrorKind.SERVER_ERROR: _SENT,
     ErrorKind.AUTH: "{said}; the key is that of the variable {s.api_key_env} (api_key_env)",
 }
 """What to do about a failure, by kind."""
@@ -305,7 +305,8 @@ def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFail
     """``failure`` with what to do about it, where it is not a judge's about one request."""
     facts, status = failure.metadata, failure.metadata.get("status") or 0
     own = facts.get("judge") or facts.get("local")
-    advice = "{said}" if own else _ADVICE.get(failure.kind, "{said}")
+    waited = settings.waits and failure.kind is ErrorKind.CIRCUIT_OPEN
+    advice = "{said}" if own else _SENT if waited else _ADVICE.get(failure.kind, "{said}")
     if 300 <= status < 400 or status in (404, 405):
         advice = "{s.judge_url}: {said}; is this a judge service's address?"
     said = advice.format(said=failure, tries=facts.get("attempts", 1), s=settings)

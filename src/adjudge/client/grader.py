@@ -22,7 +22,7 @@ import msgspec
 
 from adjudge.client.batcher import ServiceClient
 from adjudge.client.exchange import read_key
-from adjudge.client.settings import ClientSettings
+from adjudge.client.settings import ClientSettings, PatientSettings
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
@@ -115,7 +115,7 @@ class ServedGrader(BaseGrader):
     """Asks a judge service for the sample's score; its range is the service's own.
 
     ``url``: the service's address. ``timeout`` (120 s): waiting, retries and outages of the service
-    included. ``max_concurrent_requests`` (32) and ``api_key_env`` as in
+    included; what may pass is asked again until then. ``max_concurrent_requests`` (32) and ``api_key_env`` as in
     :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal completions are asked
     about once each.
 
@@ -136,19 +136,16 @@ class ServedGrader(BaseGrader):
         name: str = "",
     ) -> None:
         super().__init__(name, description="the score that a judge service gives")
-        settings = ClientSettings.from_config(
+        settings = PatientSettings.from_config(
             {
                 "judge_url": url,
                 "timeout": timeout,
                 "batch_timeout": min(0.01, timeout / 2),
                 "max_concurrent_requests": max_concurrent_requests,
-                "use_cache": False,
-                "circuit_breaker_timeout": 5.0,
                 "api_key_env": api_key_env,
             }
         )
-        # Who trains has patience with an outage ([missing]): a restart costs a wait, no reward.
-        self._client = ServiceClient(settings, breaker_waits=True)
+        self._client = ServiceClient(settings)
 
     def check_machine(self) -> None:
         """The key is in the environment, where its variable is named."""
