@@ -264,7 +264,7 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
 @pytest.mark.parametrize("away_s", [10.0, 60.0, 1e6])
 @in_virtual_time
 async def test_who_trains_waits_for_an_outage_as_long_as_its_time_lasts(
-    trouble: Any, away_s: float
+    trouble: Any, away_s: float, caplog: pytest.LogCaptureFixture
 ) -> None:
     now, service = asyncio.get_running_loop().time, Service()
     line = line_to(service, PatientSettings, timeout=120.0)
@@ -289,6 +289,8 @@ async def test_who_trains_waits_for_an_outage_as_long_as_its_time_lasts(
         assert {one.score for one in found} == {None}
         assert trouble == "item" or "timeout = 120 s" in str(found[0].error)
     assert len(service.posts) - sent < 40
+    warned = "http://a: 8 requests wait until the service answers again" in caplog.text
+    assert warned is (trouble not in (429, "item"))
 
 
 # ── equal requests ───────────────────────────────────────────────────────────────────────────

@@ -50,6 +50,13 @@ def test_a_failed_item_of_a_batch_is_missing_and_never_a_number(service: StandIn
         assert [(one["reward"], one["error_kind"]) for one in found] == [(None, "budget")] * 2
 
 
+def test_the_failures_of_a_call_are_logged_together(caplog: pytest.LogCaptureFixture) -> None:
+    with quick(NOBODY, fallback_to_rule=False) as rewards:
+        rewards.reward_batch(["p"] * 50, [f"c{n}" for n in range(50)])
+    (message,) = said(caplog)
+    assert message.startswith("the reward is missing (connection, 50 ×): ")
+
+
 @pytest.mark.parametrize("completion", [None, ["c", "d"], b"c", 3], ids=repr)
 def test_a_completion_that_is_no_text_is_that_items_error(
     service: StandIn, completion: Any

@@ -16,6 +16,7 @@ a whole (retries, breaker, limits) is the endpoint's.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections import Counter, OrderedDict
@@ -34,7 +35,7 @@ from adjudge.client.exchange import (
     to_failure,
 )
 from adjudge.client.settings import ClientSettings
-from adjudge.engine.clock import PeriodicTimer
+from adjudge.engine.clock import LogLimiter, PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import aclose_one, connect
 from adjudge.judges.endpoint.limits import full_jitter
@@ -43,6 +44,8 @@ from adjudge.wire import JudgeRequest, JudgeResponse
 
 if TYPE_CHECKING:
     from adjudge.judges.endpoint.endpoint import Endpoint
+
+_log = logging.getLogger("adjudge")
 
 MAX_BATCH_BYTES = 8 << 20
 """Beyond this a batch is closed before it is full."""
@@ -225,6 +228,7 @@ class RequestBatcher:
         self.counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._latencies = LatencyHistogram()
+        self._outages = LogLimiter()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
@@ -450,6 +454,10 @@ class RequestBatcher:
             problem = "it was still waiting to be sent" if waits else "no answer came"
             late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
             self._end(item, add_advice(late, self.settings))
+        outage = self.endpoint.servers.outage if self.settings.waits else None
+        if outage is not None and self._open and self._outages.count():
+            words = "%s: %d requests wait until the service answers again: %s"
+            _log.warning(words, self.settings.judge_url, len(self._open), outage)
         return bool(self._open)
 
     def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import logging
 import os
 import random
 from collections.abc import Callable, Mapping, Sequence
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport
@@ -315,6 +317,7 @@ def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFail
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────
 
+_log = logging.getLogger("adjudge")
 _MAX_PAUSE_S = 30.0
 _rng = random.Random()  # noqa: S311  (spreads retries)
 
@@ -346,6 +349,7 @@ class GroupClient:
         self.api_key_env = api_key_env
         self.timeout_s = timeout_s
         self._transport = transport
+        self._failures = LogLimiter()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_transport": None}
@@ -392,6 +396,9 @@ class GroupClient:
                         if error.kind not in RETRYABLE_KINDS:
                             raise
                         failure = error
+                        if n := self._failures.count(failure.kind):
+                            words = "%s: a sample of a group is sent again (%s, %d ×): %s"
+                            _log.warning(words, self.url, failure.kind, n, failure)
                     wait = parse_retry_after(failure.metadata.get("headers") or {}) or 0.0
                     wait = min(wait, _MAX_PAUSE_S)
                     await asyncio.sleep(max(wait, full_jitter(sends, _rng)))

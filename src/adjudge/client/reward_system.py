@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
@@ -218,10 +219,8 @@ class BaseJudgeReward:
         if self.settings.fallback_to_rule:
             # Rules may take their time in processes of their own.
             await run_all(map(self._replace, results, asked))
-        is_debug = _log.isEnabledFor(logging.DEBUG)
+        self._log_results(results)
         for result in results:
-            if is_debug or result.failure is not None:
-                self._log_result(result)
             self._count_final(result.failure)
         return results
 
@@ -276,16 +275,19 @@ class BaseJudgeReward:
             result.source = "rule_fallback"
             result.score, result.explanation = rule.score, rule.reason
 
-    def _log_result(self, result: JudgeRewardResult) -> None:
+    def _log_results(self, results: Sequence[JudgeRewardResult]) -> None:
         """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
-        kind = result.error_kind
-        if kind is not None and (n := self._failures.count((result.source, kind))):
-            by_rule = result.source == "rule_fallback"
-            what = "a rule gives the score" if by_rule else "the reward is missing"
-            _log.warning("%s (%s, %d ×): %s", what, kind, n, result.error)
-        said = f" ({kind})" if kind else ", cached" if result.cached else ""
-        name, ms = result.request_id or "-", 1000 * result.latency
-        _log.debug("request %s: %s in %.1f ms%s", name, result.source, ms, said)
+        failed = [((one.source, one.failure.kind), one.error) for one in results if one.failure]
+        times = Counter(how for how, _ in failed)
+        for (source, kind), error in dict(failed).items():
+            if n := self._failures.count((source, kind), times[source, kind]):
+                what = "the reward is missing" if source == "none" else "a rule gives the score"
+                _log.warning("%s (%s, %d ×): %s", what, kind, n, error)
+        for result in results if _log.isEnabledFor(logging.DEBUG) else ():
+            kind = result.error_kind
+            said = f" ({kind})" if kind else ", cached" if result.cached else ""
+            name, ms = result.request_id or "-", 1000 * result.latency
+            _log.debug("request %s: %s in %.1f ms%s", name, result.source, ms, said)
 
     def _count_final(self, failure: GradingFailure | None) -> None:
         """Raise at the eighth failure in a row that no further request will do better than."""
