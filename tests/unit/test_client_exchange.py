@@ -209,8 +209,11 @@ ENDLESS.append(ENDLESS)
         {"prompt": "half \ud800"},
         {"prompt": b"x"},
         *[{"answer": one} for one in (math.inf, object(), b"4", Decimal(4), [b"4"])],
-        {"metadata": {"x": object()}},
+        *[{"metadata": {"n": 1, "x": one}} for one in (object(), b"x", {1}, Decimal(1), {1: 2})],
+        {"metadata": {1: 2}},
+        {"messages": [{"role": "user", "content": b"x"}]},
         {"messages": "text"},
+        {"answer_type": 5},
         {"images": "one"},
         *[{"metadata": {"text": "\ud800", "more": one}} for one in (object(), ENDLESS)],
     ],
@@ -220,6 +223,13 @@ def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]
     with pytest.raises(GradingFailure) as raised:
         encode_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
     assert raised.value.kind is ErrorKind.INVALID_INPUT
+    assert "half" in repr(problem) or next(iter(problem)) in str(raised.value)
+
+
+def test_what_json_has_no_number_for_is_null_in_metadata() -> None:
+    metadata = {"level": math.nan, "more": [math.inf, (1.5, "x")]}
+    body, _ = encode_request(JudgeRequest("p", "c", metadata=metadata))
+    assert json.loads(body)["metadata"] == {"level": None, "more": [None, [1.5, "x"]]}
 
 
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:

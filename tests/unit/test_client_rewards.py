@@ -321,7 +321,12 @@ def test_several_judges_and_their_mean(service: StandIn) -> None:
 
 @pytest.mark.parametrize(
     ("judges", "more"),
-    [(NOBODY, {}), ([NOBODY], {"reduce": "max"}), ([NOBODY], {"config": {"fallback_to_rule": 1}})],
+    [
+        (NOBODY, {}),
+        ([], {}),
+        ([NOBODY], {"reduce": "max"}),
+        ([NOBODY], {"config": {"fallback_to_rule": 1}}),
+    ],
 )
 def test_several_judges_need_a_list_a_known_way_and_no_rule(judges: Any, more: Any) -> None:
     with pytest.raises(ConfigError):

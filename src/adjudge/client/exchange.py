@@ -31,6 +31,7 @@ from adjudge.text import replace_surrogates
 from adjudge.types import finite_number
 from adjudge.wire import (
     JUDGE_KEY_VARIABLE,
+    MAX_NESTING_DEPTH,
     ErrorInfo,
     GroupRequest,
     JudgeRequest,
@@ -52,14 +53,16 @@ _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 _decode_request = msgspec.json.Decoder(JudgeRequest).decode
 _AS_WRITTEN = {str, int, bool, type(None)}
+_SCALARS = {*_AS_WRITTEN, float}
 
 
 def encode_request(request: JudgeRequest) -> tuple[bytes, bytes]:
     """The request as JSON, and a digest of what its score depends on; runs in any thread.
 
     Half a surrogate pair that the policy wrote (the completion, the messages and the metadata, keys
-    included) is a question mark. Raises ``GradingFailure(invalid_input)`` for what is no request: a
-    prompt that is not text, an infinite answer, metadata that JSON cannot hold.
+    included) is a question mark; in the messages and the metadata, NaN and an infinite number are
+    ``null``. Raises ``GradingFailure(invalid_input)`` for what is no request: a prompt that is not
+    text, an infinite answer, metadata that JSON cannot hold.
     """
     try:
         try:
@@ -77,23 +80,46 @@ def _encode_and_digest(request: JudgeRequest) -> tuple[bytes, bytes]:
     said = request
     if request.request_id is not None:  # the wire gives it one of its own
         said = msgspec.structs.replace(request, request_id=None)
-    body = key = _encode(said)
-    if not (
+    if (
         type(request.prompt) is type(request.completion) is str
-        and {type(request.answer), type(request.answer_type)} <= _AS_WRITTEN
+        and type(request.answer) in _AS_WRITTEN
+        and type(request.answer_type) in (str, type(None))
         and not (request.metadata or request.messages or request.images)
     ):
-        _check_arrival(request, _decode_request(body))
+        body = key = _encode(said)
+    else:
+        _check_parts(request)
+        body = _encode(said)
+        if _decode_request(body).answer != request.answer:
+            raise TypeError(f"answer: JSON cannot hold it ({type(request.answer).__name__})")
         key = _encode_in_order(said)  # the keys of an object have no order
     return body, hashlib.sha256(key).digest()
 
 
-def _check_arrival(request: JudgeRequest, arrives: JudgeRequest) -> None:
-    """Refuse what JSON writes as something else: bytes as text, an infinite number as null."""
-    for name in ("prompt", "completion", "answer"):
-        given = getattr(request, name)
-        if getattr(arrives, name) != given:
-            raise TypeError(f"{name}: JSON cannot hold it ({type(given).__name__} {given!r:.40})")
+def _check_parts(request: JudgeRequest) -> None:
+    """Refuse what JSON has no form for, or writes as something else: bytes as text, a set."""
+    parts = [(n, getattr(request, n)) for n in ("prompt", "completion", "answer", "messages")]
+    columns = request.metadata if isinstance(request.metadata, Mapping) else {}
+    for name, given in columns.items():
+        if type(name) is not str:
+            raise TypeError(f"metadata: a key must be text (found {name!r})")
+        parts.append((f"metadata.{name}", given))
+    for name, given in parts:
+        if not is_json(given):
+            raise TypeError(f"{name}: JSON cannot hold it ({type(given).__name__})")
+
+
+def is_json(value: Any, depth: int = MAX_NESTING_DEPTH) -> bool:
+    """Whether ``value`` arrives as it is, but that a tuple arrives as a list, NaN as ``null``."""
+    if type(value) in _SCALARS:
+        return True
+    if not isinstance(value, list | tuple | dict) or not depth:
+        return False
+    if isinstance(value, dict):
+        if not {*map(type, value)} <= {str}:
+            return False
+        value = [*value.values()]
+    return {*map(type, value)} <= _SCALARS or all(is_json(one, depth - 1) for one in value)
 
 
 # ── the exchange ─────────────────────────────────────────────────────────────────────────────────

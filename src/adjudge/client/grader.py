@@ -21,7 +21,7 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.client.batcher import ServiceClient
-from adjudge.client.exchange import read_key
+from adjudge.client.exchange import is_json, read_key
 from adjudge.client.settings import ClientSettings, PatientSettings
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
@@ -30,7 +30,7 @@ from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance, finite_number
-from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest, JudgeResponse
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
@@ -197,7 +197,7 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
         lacks = "prompt" if own["prompt"] is None else "response"
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no {lacks} and no messages")
     for name in ("reference", "messages"):
-        if not _is_json(own[name]):
+        if not is_json(own[name]):
             problem = f"{name}: JSON cannot hold it ({type(own[name]).__name__})"
             raise GradingFailure(ErrorKind.INVALID_INPUT, problem)
     own["reference"] = _as_sent(own["reference"])
@@ -207,9 +207,9 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
     if not isinstance(images, list) or not all(isinstance(one, str) for one in images):
         own["images"] = None
     columns = {name: value for name, value in fields.items() if own.get(name) is None}
-    if "env_reward" in columns and not _is_json(columns["env_reward"]):
+    if "env_reward" in columns and not is_json(columns["env_reward"]):
         columns["env_reward"] = finite_number(columns["env_reward"])  # of any library
-    for name in [name for name, value in columns.items() if not _is_json(value)]:
+    for name in [name for name, value in columns.items() if not is_json(value)]:
         _warn_left_out(name, type(columns.pop(name)).__name__)
     return JudgeRequest(
         own["prompt"],
@@ -229,22 +229,6 @@ def _as_sent(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _as_sent(one) for name, one in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-_SCALARS = {type(None), str, int, float, bool}
-
-
-def _is_json(value: Any, depth: int = MAX_NESTING_DEPTH - 1) -> bool:
-    """Whether ``value`` arrives as it is, but that a tuple arrives as a list."""
-    if type(value) in _SCALARS:
-        return True
-    if type(value) not in (list, tuple, dict) or not depth:
-        return False
-    if type(value) is dict:
-        if not {*map(type, value)} <= {str}:
-            return False
-        value = [*value.values()]
-    return {*map(type, value)} <= _SCALARS or all(_is_json(one, depth - 1) for one in value)
 
 
 @cache

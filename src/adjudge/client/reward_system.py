@@ -339,6 +339,8 @@ class MultiCritiqueJudge:
         reduce: Reduce = "mean",
     ) -> None:
         check_setting(Reduce, reduce, "reduce")
+        if isinstance(judges, str) or not judges:
+            raise ConfigError(f"MultiCritiqueJudge: judges: must be addresses (found {judges!r})")
         self.reduce = reduce
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
         if any(judge.settings.fallback_to_rule for judge in self.judges):
