@@ -257,7 +257,8 @@ def test_whatever_an_override_raises_ends_its_own_call_alone(
     def ask() -> None:
         others.append(rewards.reward("p", "cc")["reward"])
 
-    service.delay, others = 0.3, []
+    others: list[float] = []
+    service.delay = 0.3
     with system(service.url) as rewards:
         (other := threading.Thread(target=ask)).start()
         with pytest.raises(found, match=type(raised).__name__ if found is RuntimeError else None):

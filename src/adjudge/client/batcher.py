@@ -148,11 +148,6 @@ class ServiceClient:
             results += await batcher.ask(asked[start : start + _MAX_CONCURRENT_ASKS])
         return results
 
-    @property
-    def version(self) -> str | None:
-        """Of the judge that answered last."""
-        return None if self._opened is None else self._opened.version
-
     async def batcher(self) -> RequestBatcher:
         """The engine's, opened if need be; ``RuntimeError`` after :meth:`aclose`."""
         if self._closed:
@@ -162,20 +157,6 @@ class ServiceClient:
             endpoint.models["judge service"] = set()
             self._opened = RequestBatcher(self.settings, endpoint)
         return self._opened
-
-    def take_back(self, results: Sequence[JudgeRewardResult], version: str | None) -> list[int]:
-        """Which ``results`` are of a judge that was replaced since ``version`` was the newest.
-
-        They no longer count.
-        """
-        new = self.version
-        if self._opened is None or new in (None, version):
-            return []
-        said = enumerate(result.response and result.response.model_version for result in results)
-        old = [n for n, one in said if one != new and (one is not None or results[n].cached)]
-        kept = sum(results[n].cached for n in old)
-        self._opened.counts.subtract(requests=len(old), scored=len(old), cache_hits=kept)
-        return old
 
     async def metrics(self) -> dict[str, Any]:
         """The counts of this process, also after :meth:`aclose`; see :class:`RequestBatcher`."""
@@ -274,6 +255,19 @@ class RequestBatcher:
         self.counts["scored"] += len(results) - len(failed)
         return results
 
+    def take_back(self, results: Sequence[JudgeRewardResult], version: str | None) -> list[int]:
+        """Which ``results`` are of a judge that was replaced since ``version`` was the newest.
+
+        They no longer count.
+        """
+        if self.version in (None, version):
+            return []
+        said = enumerate(one.response and one.response.model_version for one in results)
+        old = [n for n, v in said if v != self.version and (v is not None or results[n].cached)]
+        kept = sum(results[n].cached for n in old)
+        self.counts.subtract({"requests": len(old), "scored": len(old), "cache_hits": kept})
+        return old
+
     async def aclose(self) -> None:
         """End everything as ``cancelled``; the endpoint is its opener's to close."""
         self._closed = True
@@ -330,19 +324,19 @@ class RequestBatcher:
 
     def _admit(
         self, one: RequestOrFailure, call: _Call, now: float, until: float
-    ) -> _Item | JudgeResponse | GradingFailure:
+    ) -> _Item | JudgeRewardResult:
         """What ``call`` waits for, or what is known of the request."""
         if isinstance(one, GradingFailure):
-            return one
+            return JudgeRewardResult.of(one, one)
         try:
             body, key = encode_request(one)
         except GradingFailure as failure:
-            return failure
+            return JudgeRewardResult.of(failure, one)
         found = self._known.get(key)
         if isinstance(found, JudgeResponse):
             self._known.move_to_end(key)
             self.counts["cache_hits"] += 1
-            return found
+            return JudgeRewardResult.of(found, one, cached=True)
         if found is None or until - found.until > self.settings.timeout / 2:  # else too soon over
             found = _Item(key, body, f"r{next(self._names)}", until, now)
             if self.settings.use_cache:
@@ -355,10 +349,10 @@ class RequestBatcher:
         return found
 
     def _result(
-        self, item: _Item | JudgeResponse | GradingFailure, asked: RequestOrFailure, began: float
+        self, item: _Item | JudgeRewardResult, asked: RequestOrFailure, began: float
     ) -> JudgeRewardResult:
-        if not isinstance(item, _Item):
-            return JudgeRewardResult.of(item, asked, cached=isinstance(item, JudgeResponse))
+        if isinstance(item, JudgeRewardResult):
+            return item
         found = item.outcome
         if isinstance(found, (JudgeResponse, GradingFailure)):
             return JudgeRewardResult.of(found, asked, item.ended - began)

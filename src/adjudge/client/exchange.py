@@ -12,7 +12,7 @@ import itertools
 import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -99,26 +99,20 @@ def _encode_and_digest(request: JudgeRequest) -> tuple[bytes, bytes]:
 def _check_parts(request: JudgeRequest) -> None:
     """Refuse what JSON has no form for, or writes as something else: bytes as text, a set."""
     parts = [(n, getattr(request, n)) for n in ("prompt", "completion", "answer", "messages")]
-    columns = request.metadata if isinstance(request.metadata, Mapping) else {}
-    for name, given in columns.items():
-        if type(name) is not str:
-            raise TypeError(f"metadata: a key must be text (found {name!r})")
-        parts.append((f"metadata.{name}", given))
+    if isinstance(request.metadata, Mapping):
+        columns = request.metadata.items()
+        parts += [(f"metadata.{n}", one if type(n) is str else {n: one}) for n, one in columns]
     for name, given in parts:
         if not is_json(given):
-            raise TypeError(f"{name}: JSON cannot hold it ({type(given).__name__})")
+            raise TypeError(f"{name}: JSON cannot hold it or its keys ({type(given).__name__})")
 
 
 def is_json(value: Any, depth: int = MAX_NESTING_DEPTH) -> bool:
     """Whether ``value`` arrives as it is, but that a tuple arrives as a list, NaN as ``null``."""
-    if type(value) in _SCALARS:
-        return True
-    if not isinstance(value, list | tuple | dict) or not depth:
-        return False
-    if isinstance(value, dict):
-        if not {*map(type, value)} <= {str}:
-            return False
+    if isinstance(value, dict) and {*map(type, value)} <= {str}:
         value = [*value.values()]
+    if not isinstance(value, list | tuple) or not depth:
+        return type(value) in _SCALARS
     return {*map(type, value)} <= _SCALARS or all(is_json(one, depth - 1) for one in value)
 
 
@@ -145,12 +139,6 @@ class _BatchAnswer(msgspec.Struct):
 
     responses: list[ServiceAnswer | list[Any] | str | float | bool | None] | None = None
     error: Any = None
-
-
-_decode_answer = msgspec.json.Decoder(ServiceAnswer).decode
-_decode_batch = msgspec.json.Decoder(_BatchAnswer).decode
-_NO_ANSWER, _NO_BATCH = ServiceAnswer(), _BatchAnswer()
-_NO_SERVICE = "its body is not what a judge service answers"
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -190,24 +178,24 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
+        form: type[ServiceAnswer | _BatchAnswer]
+        form = ServiceAnswer if call is JUDGE_CALL else _BatchAnswer
+        said = _decode(response.body, form)
         if not 200 <= response.status < 300:
-            failure = _read_refusal(call, response, decode_answer(response.body))
+            failure = _read_refusal(call, response, said and said.error)
             if failure is not None:
                 raise failure
-        if call is JUDGE_CALL:
-            if (answer := decode_answer(response.body)) is _NO_ANSWER:
-                raise malformed_failure(response, _NO_SERVICE)
-            found = [read_response(answer)]
+        if isinstance(said, ServiceAnswer):
+            found = [read_response(said)]
             if found[0].request_id is None:  # what else could it be about?
                 found[0].request_id = next(iter(self._bodies))
+        elif said is not None and said.error is not None:
+            failed = JudgeResponse(error=_to_error_info(said.error))
+            return ServiceReply(text="", responses=[failed] * len(self._bodies))
+        elif said is None or said.responses is None:
+            raise malformed_failure(response, "its body is not what a judge service answers")
         else:
-            batch = _decode_or(_NO_BATCH, _decode_batch, response.body)
-            if batch.error is not None:
-                failed = JudgeResponse(error=_to_error_info(batch.error))
-                return ServiceReply(text="", responses=[failed] * len(self._bodies))
-            if batch.responses is None:
-                raise malformed_failure(response, _NO_SERVICE)
-            found = [read_response(one) for one in batch.responses if type(one) is ServiceAnswer]
+            found = [read_response(one) for one in said.responses if type(one) is ServiceAnswer]
         # To each request the one response that names it, wherever that is.
         named: dict[str | None, JudgeResponse | None] = {}
         for one in found:
@@ -235,14 +223,12 @@ def read_key(name: str) -> str:
     )
 
 
-def _read_refusal(
-    call: ChatCall, response: HttpResponse, said: ServiceAnswer
-) -> GradingFailure | None:
+def _read_refusal(call: ChatCall, response: HttpResponse, said: Any) -> GradingFailure | None:
     """What a response outside 2xx says of the exchange; ``None``: what it says of one request."""
     failure, status = response_failure(response), response.status
     refused = status in (400, 404, 405, 413, 422)
-    if isinstance(said.error, dict) and status not in (404, 405) and (refused or status == 503):
-        error = _to_error_info(said.error)
+    if isinstance(said, dict) and status not in (404, 405) and (refused or status == 503):
+        error = _to_error_info(said)
         passes = error.kind in RETRYABLE_KINDS and error.passing
         if call is JUDGE_CALL and not passes:
             return None
@@ -253,16 +239,12 @@ def _read_refusal(
     return failure
 
 
-def decode_answer(body: bytes) -> ServiceAnswer:
-    """What ``body`` says; nothing where it is no JSON object."""
-    return _decode_or(_NO_ANSWER, _decode_answer, body)
-
-
-def _decode_or(nothing: _T, decode: Callable[[bytes], _T], body: bytes) -> _T:
+def _decode(body: bytes, form: type[_T]) -> _T | None:
+    """What ``body`` says; ``None`` where it is no such JSON object."""
     try:
-        return decode(body)
+        return msgspec.json.decode(body, type=form)
     except (ValueError, RecursionError):
-        return nothing
+        return None
 
 
 def read_response(said: ServiceAnswer) -> JudgeResponse:
@@ -296,8 +278,7 @@ def _to_error_info(said: Any) -> ErrorInfo:
     except msgspec.ValidationError:
         kind = said.get("kind") if isinstance(said, dict) else None
         message = f"the service answered with an error of no known form: {said!s:.300}"
-        strange = isinstance(kind, str) and kind not in {*ErrorKind}
-        return ErrorInfo(ErrorKind.SERVER_ERROR, message, local=strange)
+        return ErrorInfo(ErrorKind.SERVER_ERROR, message, local=kind not in [None, *ErrorKind])
 
 
 def _of_type(value: Any, kind: type[_T]) -> _T | None:
@@ -313,7 +294,7 @@ def to_failure(error: ErrorInfo) -> GradingFailure:
     return GradingFailure(error.kind, error.message, {"judge": True, **error.failure_metadata})
 
 
-_SENT = "{s.judge_url}: {said} (sent {tries} ×, {s.sends_until})"
+_SENT = "{s.judge_url}: {said} (sent {tries} ×, {until})"
 _ADVICE = {
     ErrorKind.CIRCUIT_OPEN: "circuit breaker open: {s.judge_url} failed "
     "circuit_breaker_threshold = {s.circuit_breaker_threshold} times in a row and is asked again "
@@ -329,15 +310,16 @@ _ADVICE = {
 """What to do about a failure, by kind."""
 
 
-def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFailure:
+def add_advice(failure: GradingFailure, s: ClientSettings) -> GradingFailure:
     """``failure`` with what to do about it, where it is not a judge's about one request."""
     facts, status = failure.metadata, failure.metadata.get("status") or 0
     own = facts.get("judge") or facts.get("local")
-    waited = settings.waits and failure.kind is ErrorKind.CIRCUIT_OPEN
+    waited = s.waits and failure.kind is ErrorKind.CIRCUIT_OPEN
     advice = "{said}" if own else _SENT if waited else _ADVICE.get(failure.kind, "{said}")
     if 300 <= status < 400 or status in (404, 405):
         advice = "{s.judge_url}: {said}; is this a judge service's address?"
-    said = advice.format(said=failure, tries=facts.get("attempts", 1), s=settings)
+    until = f"timeout = {s.timeout:g} s" if s.waits else f"max_retries = {s.max_retries}"
+    said = advice.format(said=failure, tries=facts.get("attempts", 1), until=until, s=s)
     return GradingFailure(failure.kind, said, dict(facts))
 
 
@@ -437,8 +419,8 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
 
     Raises ``GradingFailure``: of a kind that may pass where it said nothing yet.
     """
-    said = decode_answer(response.body)
-    if said is not _NO_ANSWER and said.request_id in (None, request.request_id):
+    said = _decode(response.body, ServiceAnswer)
+    if said is not None and said.request_id in (None, request.request_id):
         if request.aborted and response.status == 200:
             return JudgeResponse(request_id=request.request_id)
         answer = read_response(said)
@@ -463,15 +445,14 @@ _OWN_FIELDS = ("request_id", "metadata", "messages", "images")
 
 
 def build_request(
-    prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
+    prompt: Any, completion: Any = None, answer: Any = None, answer_type: Any = None, **fields: Any
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
-    rest = dict(fields)
     if completion is None:
-        completion = rest.pop("completions", None)
-    own = {name: rest.pop(name) for name in _OWN_FIELDS if name in rest}
+        completion = fields.pop("completions", None)
+    own = {name: fields.pop(name) for name in _OWN_FIELDS if name in fields}
     problem, metadata = "", own.get("metadata")
-    if "completions" in rest:
+    if "completions" in fields:
         problem = "completion and completions: both are given. Give one of them"
     elif metadata is not None and not isinstance(metadata, Mapping):
         problem = f"metadata: must be a mapping (found {type(metadata).__name__})"
@@ -479,8 +460,8 @@ def build_request(
         problem = f"completion: must be one text (found {type(completion).__name__})"
     if problem:
         return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})
-    if rest:
-        own["metadata"] = {**(metadata or {}), **rest}
+    if fields:
+        own["metadata"] = {**(metadata or {}), **fields}
     if type(answer) is tuple:
         answer = list(answer)
     return JudgeRequest(prompt, completion, answer, answer_type, **own)
@@ -489,9 +470,9 @@ def build_request(
 def build_requests(
     prompts: Sequence[Any],
     completions: Sequence[Any],
-    answers: Sequence[Any] | None,
-    answer_types: Sequence[Any] | str | None,
-    fields: Mapping[str, Sequence[Any]],
+    answers: Sequence[Any] | None = None,
+    answer_types: Sequence[Any] | str | None = None,
+    **fields: Sequence[Any],
 ) -> list[RequestOrFailure]:
     """Columns as requests, read by place; one ``answer_types`` text is for all.
 
@@ -517,6 +498,6 @@ def build_requests(
             )
     # Iterated and not indexed: a data frame's column is indexed by its labels.
     return [
-        build_request(prompt, completion, answer, kind, dict(zip(fields, more, strict=True)))
+        build_request(prompt, completion, answer, kind, **dict(zip(fields, more, strict=True)))
         for prompt, completion, answer, kind, *more in zip(*given.values(), strict=True)
     ]

@@ -115,9 +115,9 @@ class ServedGrader(BaseGrader):
     """Asks a judge service for the sample's score; its range is the service's own.
 
     ``url``: the service's address. ``timeout`` (120 s): waiting, retries and outages of the service
-    included; what may pass is asked again until then. ``max_concurrent_requests`` (32) and ``api_key_env`` as in
-    :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal completions are asked
-    about once each.
+    included; what may pass is asked again until then. ``max_concurrent_requests`` (32) and
+    ``api_key_env`` as in :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal
+    completions are asked about once each.
 
     Fields: ``prompt`` and ``response``, or ``messages``; ``reference`` as the answer,
     ``answer_type``, ``images``; all others go along in ``metadata`` by name, ``env_reward`` too

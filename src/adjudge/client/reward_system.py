@@ -32,7 +32,7 @@ from adjudge.client.exchange import (
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import check_setting
 from adjudge.engine.clock import LogLimiter
-from adjudge.engine.loop import run_all, run_blocking, run_job, run_on_engine
+from adjudge.engine.loop import do_job, run_all, run_blocking, run_on_engine
 from adjudge.errors import (
     ConfigError,
     ErrorKind,
@@ -111,29 +111,14 @@ class BaseJudgeReward:
         """
         return self.compute_reward(prompt, completion, answer, answer_type, **fields).as_reward()
 
-    async def areward(
-        self,
-        prompt: str,
-        completion: str | None = None,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
-        """:meth:`reward` from any running loop."""
-        asked = build_request(prompt, completion, answer, answer_type, fields)
+    async def areward(self, *sample: Any, **fields: Any) -> dict[str, Any]:
+        """:meth:`reward` from any running loop, with the same arguments."""
+        asked = build_request(*sample, **fields)
         return (await run_on_engine(self._compute([asked])))[0].as_reward()
 
-    def compute_reward(
-        self,
-        prompt: str,
-        completion: str | None = None,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> JudgeRewardResult:
-        """The same as an object with a ``score``."""
-        asked = build_request(prompt, completion, answer, answer_type, fields)
-        return run_blocking(self._compute([asked]))[0]
+    def compute_reward(self, *sample: Any, **fields: Any) -> JudgeRewardResult:
+        """:meth:`reward`, with the same arguments, as an object with a ``score``."""
+        return run_blocking(self._compute([build_request(*sample, **fields)]))[0]
 
     # ── many rewards ─────────────────────────────────────────────────────────────────────────
 
@@ -150,19 +135,12 @@ class BaseJudgeReward:
         Raises :class:`~adjudge.errors.ConfigError` for lists of different lengths; whatever is
         wrong with one item is that item's ``error``.
         """
-        asked = build_requests(prompts, completions, answers, answer_types, fields)
+        asked = build_requests(prompts, completions, answers, answer_types, **fields)
         return [result.as_reward() for result in run_blocking(self._compute(asked))]
 
-    async def areward_batch(
-        self,
-        prompts: Sequence[str],
-        completions: Sequence[str],
-        answers: Sequence[Any] | None = None,
-        answer_types: Sequence[str | None] | str | None = None,
-        **fields: Sequence[Any],
-    ) -> list[dict[str, Any]]:
-        """:meth:`reward_batch` from any running loop."""
-        asked = build_requests(prompts, completions, answers, answer_types, fields)
+    async def areward_batch(self, *columns: Any, **fields: Any) -> list[dict[str, Any]]:
+        """:meth:`reward_batch` from any running loop, with the same arguments."""
+        asked = build_requests(*columns, **fields)
         return [result.as_reward() for result in await run_on_engine(self._compute(asked))]
 
     # ── the rest of its life ─────────────────────────────────────────────────────────────────
@@ -209,9 +187,10 @@ class BaseJudgeReward:
 
     async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
-        version = self._client.version
+        batcher = await self._client.batcher()
+        version = batcher.version
         results = await self._ask(asked)
-        if replaced := self._client.take_back(results, version):
+        if replaced := batcher.take_back(results, version):
             # Scores of two judges, kept ones too, are on two rulers.
             again = await self._ask([asked[n] for n in replaced])
             for n, result in zip(replaced, again, strict=True):
@@ -232,7 +211,7 @@ class BaseJudgeReward:
         doing: list[Future[JudgeRewardResult]] = [Future() for _ in asked]
         try:
             for future, one in zip(doing, asked, strict=True):
-                threads.submit(run_job, future, self._ask_override, (one,))
+                threads.submit(do_job, future, self._ask_override, (one,))
             return [await asyncio.wrap_future(future) for future in doing]
         finally:  # without waiting: overrides wait for this loop
             threads.shutdown(wait=False, cancel_futures=True)
@@ -248,21 +227,18 @@ class BaseJudgeReward:
                 raise TypeError(
                     f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}"
                 )
-            said = msgspec.convert(found, ServiceAnswer, from_attributes=True)
-            response = read_response(said)
-            if response.error is not None:
-                raise to_failure(response.error)
+            said = read_response(msgspec.convert(found, ServiceAnswer, from_attributes=True))
+            answer = said if said.error is None else to_failure(said.error)
         except GradingFailure as failure:
-            return JudgeRewardResult.of(failure, asked, time.monotonic() - started)
-        cached = bool((response.metadata or {}).get("cached"))
-        return JudgeRewardResult.of(response, asked, time.monotonic() - started, cached)
+            answer = failure
+        cached = isinstance(answer, JudgeResponse) and bool((answer.metadata or {}).get("cached"))
+        return JudgeRewardResult.of(answer, asked, time.monotonic() - started, cached)
 
     async def _replace(self, result: JudgeRewardResult, asked: RequestOrFailure) -> None:
         """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
         failure = result.failure
-        if failure is None or isinstance(asked, GradingFailure):
-            return
-        if not is_passing(failure.kind, failure.metadata):
+        passes = failure is not None and is_passing(failure.kind, failure.metadata)
+        if not passes or isinstance(asked, GradingFailure):
             return
         try:
             rule = await _answer_grader().aevaluate(
@@ -284,8 +260,8 @@ class BaseJudgeReward:
                 what = "the reward is missing" if source == "none" else "a rule gives the score"
                 _log.warning("%s (%s, %d ×): %s", what, kind, n, error)
         for result in results if _log.isEnabledFor(logging.DEBUG) else ():
-            kind = result.error_kind
-            said = f" ({kind})" if kind else ", cached" if result.cached else ""
+            cached = ", cached" if result.cached else ""
+            said = cached if result.failure is None else f" ({result.failure.kind})"
             name, ms = result.request_id or "-", 1000 * result.latency
             _log.debug("request %s: %s in %.1f ms%s", name, result.source, ms, said)
 
@@ -349,17 +325,12 @@ class MultiCritiqueJudge:
                 "be averaged. Leave it out."
             )
 
-    def score(
-        self,
-        prompt: str,
-        completion: str | None = None,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
-        """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``."""
-        asked = build_request(prompt, completion, answer, answer_type, fields)
-        results = run_blocking(self._compute(asked))
+    def score(self, *sample: Any, **fields: Any) -> dict[str, Any]:
+        """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``.
+
+        The arguments are those of :meth:`BaseJudgeReward.reward`.
+        """
+        results = run_blocking(self._compute(build_request(*sample, **fields)))
         scores = [result.score for result in results]
         given = [score for score in scores if score is not None]
         failed = [

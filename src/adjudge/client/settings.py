@@ -124,13 +124,6 @@ class ClientSettings(ConfigTable):
     waits: ClassVar[bool] = False
     """Whether requests wait for the end of an outage, and are sent again until ``timeout``."""
 
-    @property
-    def sends_until(self) -> str:
-        """What ends sending again, as a message says it."""
-        if self.waits:
-            return f"timeout = {self.timeout:g} s; one that never answered is not waited for"
-        return f"max_retries = {self.max_retries}"
-
     def endpoint_key(self, provider: str) -> EndpointKey:
         """The same for the line to the service, in its terms.
 
