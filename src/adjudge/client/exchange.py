@@ -187,8 +187,8 @@ class ServiceWire:
                 raise failure
         if isinstance(said, ServiceAnswer):
             found = [read_response(said)]
-            if found[0].request_id is None:  # what else could it be about?
-                found[0].request_id = next(iter(self._bodies))
+            # What else could it be about?
+            found[0].request_id = found[0].request_id or next(iter(self._bodies))
         elif said is not None and said.error is not None:
             failed = JudgeResponse(error=_to_error_info(said.error))
             return ServiceReply(text="", responses=[failed] * len(self._bodies))
@@ -201,10 +201,7 @@ class ServiceWire:
         for one in found:
             named[one.request_id] = None if one.request_id in named else one
             one.request_id = None  # the wire's own
-        problem = (
-            f"of {len(found)} responses to {len(self._bodies)} requests the service's reply has "
-            "none, or several, with this request's request_id"
-        )
+        problem = f"of the service's {len(found)} responses none, or several, have this request_id"
         lacks = JudgeResponse(error=ErrorInfo(ErrorKind.SERVER_ERROR, problem))
         return ServiceReply(text="", responses=[named.get(one) or lacks for one in self._bodies])
 
