@@ -84,40 +84,31 @@ def test_what_a_refusal_means(status: int, body: Any, expected: str) -> None:
         assert kind(ask(body, status, n=2)[0][1]) == expected
 
 
-@pytest.mark.parametrize("status", [200, 400, 413, 422, 503])
-@pytest.mark.parametrize("mark", [{"suspect": False}, {"suspect": True}, {"final": True}, {}])
-def test_what_is_said_of_a_request_holds_whether_it_travels_alone(
-    status: int, mark: dict[str, bool]
-) -> None:
-    error = {"kind": "invalid_input", "message": "no reference", **mark}
+@pytest.mark.parametrize("status", [200, 400, 413, 422])
+@pytest.mark.parametrize("marks", [{"suspect": False}, {"suspect": True}, {"final": True}, {}])
+def test_what_is_said_of_a_request_holds_whether_it_travels_alone(status: int, marks: Any) -> None:
+    error = {"kind": "invalid_input", "message": "no reference", **marks}
     for n in (1, 2):
-        failure = ask({"error": error}, status, n)[0][0].failure
-        assert failure is not None
-        if n == 1 or status != 503:  # which is of the service, for a batch
-            said = failure.kind, failure.suspect, failure.final, str(failure)
-            expected = "invalid_input", mark.get("suspect", False), "final" in mark, "no reference"
-            assert said == expected
+        failure: Any = ask({"error": error}, status, n)[0][0].failure
+        expected = "no reference", marks.get("suspect", False), "final" in marks
+        assert (str(failure), failure.suspect, failure.final) == expected
 
 
+@pytest.mark.parametrize("n", [1, 2])
 @pytest.mark.parametrize(
-    ("status", "body", "words"),
+    ("status", "body", "words", "sends"),
     [
-        (200, said("content_policy"), "so it is"),
-        (200, b"<html>", "http://a: the server answered 200, but its body is not"),
-        (302, {}, "http://a: the server answered 302"),
-        (404, {}, "is this a judge service's address"),
+        (200, said("content_policy"), "so it is", 1),
+        (200, b"<html>", "http://a: the server answered 200, but its body is not", 2),
+        (302, {}, "http://a: the server answered 302", 1),
+        (404, {}, "is this a judge service's address", 1),
     ],
 )
-def test_what_no_judge_service_says_is_named(status: int, body: Any, words: str) -> None:
-    for n in (1, 2):
-        assert words in str(ask(body, status, n)[0][0].error)
-
-
-@pytest.mark.parametrize(("n", "status"), [(1, 503), (1, 200), (2, 200)])
-def test_an_error_of_a_kind_that_is_not_known_is_not_asked_again(n: int, status: int) -> None:
-    (found, *_), sent = ask(said("content_policy"), status, n, max_retries=3)
-    assert (kind(found), len(sent)) == ("server_error", 1)
-    assert "content_policy" in str(found.error)
+def test_what_no_judge_service_says_is_named(
+    n: int, status: int, body: Any, words: str, sends: int
+) -> None:
+    (found, *_), sent = ask(body, status, n, max_retries=1)
+    assert (words in str(found.error), len(sent)) == (True, sends)
 
 
 def test_a_cut_response_is_a_lost_connection() -> None:
@@ -226,12 +217,6 @@ def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]
     assert "half" in repr(problem) or next(iter(problem)) in str(raised.value)
 
 
-def test_what_json_has_no_number_for_is_null_in_metadata() -> None:
-    metadata = {"level": math.nan, "more": [math.inf, (1.5, "x")]}
-    body, _ = encode_request(JudgeRequest("p", "c", metadata=metadata))
-    assert json.loads(body)["metadata"] == {"level": None, "more": [None, [1.5, "x"]]}
-
-
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
     one = JudgeRequest(prompt="p", completion="c", metadata={"a": 1, "b": 2}, request_id="1")
     other = JudgeRequest(prompt="p", completion="c", metadata={"b": 2, "a": 1}, request_id="2")
@@ -244,7 +229,7 @@ def test_half_surrogate_pairs_of_the_policy_are_question_marks() -> None:
     assert key == encode_request(JudgeRequest("p", "half ? é"))[1]
     call = {"name": "f\ud800", "arguments": {"a\udfff": ["b\ud800", 3, None]}}
     messages = [{"role": "assistant", "content": "half \ud800", "tool_calls": [call]}]
-    metadata = {"events": ({"text": "\udc80"},), "n": 1}
+    metadata = {"events": ({"text": "\udc80"},), "n": 1, "level": math.nan, "more": [-math.inf]}
     body, _ = encode_request(JudgeRequest("p", "c", messages=messages, metadata=metadata))
     sent = json.loads(body)
     assert sent["messages"] == [
@@ -254,5 +239,6 @@ def test_half_surrogate_pairs_of_the_policy_are_question_marks() -> None:
             "tool_calls": [{"name": "f?", "arguments": {"a?": ["b?", 3, None]}}],
         }
     ]
-    assert sent["metadata"] == {"events": [{"text": "?"}], "n": 1}
+    numbers = {"n": 1, "level": None, "more": [None]}  # JSON has no others
+    assert sent["metadata"] == {"events": [{"text": "?"}], **numbers}
     assert messages[0]["content"] == "half \ud800"  # the caller's own stay as they are
