@@ -68,6 +68,7 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
 
     def whole(requests: list[dict[str, Any]]) -> dict[str, Any]:
         said: list[Any] = []
+        error = {"kind": "unparsable", "message": "m"}
         for request in requests:
             fate, mine = fates[len(request["completion"])], score_of(request)
             outcomes: dict[str, list[Any]] = {
@@ -75,12 +76,7 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
                 "kept": [mine],
                 "twice": [mine, {**mine, "score": 0.999}],
                 "garbage": ["?", None, 3],
-                "error": [
-                    {
-                        "request_id": mine["request_id"],
-                        "error": {"kind": "unparsable", "message": "m"},
-                    }
-                ],
+                "error": [{"request_id": mine["request_id"], "error": error}],
                 "nameless": [{"score": 0.999}],
                 "unscored": [{"request_id": mine["request_id"], "score": "high"}],
             }

@@ -301,23 +301,11 @@ SCRIPT = """
 import os
 RewardSystem = JudgeRewardSystem  # was: from reward.reward_system import RewardSystem
 
-config = {
-    "reward": {
-        "type": "judge_model",
-        "config": {
-            "judge_url": "${JUDGE_MODEL_URL}",
-            "api_key": "${JUDGE_MODEL_API_KEY}",
-            "use_cache": True,
-            "cache_size": 5000,
-            "max_batch_size": 16,
-            "batch_timeout": 0.005,
-            "max_concurrent_requests": 32,
-            "timeout": 30.0,
-            "fallback_to_rule": True,
-            "max_retries": 3,
-        },
-    }
-}
+config = {"reward": {"type": "judge_model", "config": {
+    "judge_url": "${JUDGE_MODEL_URL}", "api_key": "${JUDGE_MODEL_API_KEY}",
+    "use_cache": True, "cache_size": 5000, "max_batch_size": 16, "batch_timeout": 0.005,
+    "max_concurrent_requests": 32, "timeout": 30.0, "fallback_to_rule": True, "max_retries": 3,
+}}}
 reward_system = RewardSystem(config.get("reward", {}).get("config", {}))
 
 reward_scores, printed = [], []
