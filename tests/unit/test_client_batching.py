@@ -126,16 +126,7 @@ async def test_a_passing_error_of_one_item_is_asked_again_alone_as_often_as_allo
 @in_virtual_time
 async def test_one_request_that_the_service_refuses_does_not_take_the_others_along() -> None:
     service = Service()
-    post = service.post
-
-    async def refusing(base_url: str, request: Any) -> Any:
-        response = await post(base_url, request)
-        if b'"poison"' in request.body:
-            body = b'{"error": {"kind": "invalid_input", "message": "item 3"}}'
-            return type(response)(status=422, headers={}, body=body)
-        return response
-
-    service.post = refusing  # type: ignore[method-assign]
+    service.plan = lambda n: 422 if "poison" in str(service.posts[n]) else 0.1
     line = line_to(service)
     found = await answers(line, "a", "bb", "poison", "dddd", "eeeee")
     assert scores(found) == [0.01, 0.02, None, 0.04, 0.05]

@@ -316,10 +316,8 @@ for global_step, batch in enumerate(batches):
         assert result["source"] in ("judge", "rule_fallback")
     if global_step % 100 == 0:
         metrics = reward_system.get_metrics()
-        printed.append(f"Inflight: {metrics['current_queue_size']}")
-        printed.append(f"Hit rate: {metrics['cache_hit_rate']:.1%}")
         printed.append(f"Circuit: {metrics['circuit_breaker']['state']}")
-        for name in ("cache_hit_rate", "latency", "error_rate"):
+        for name in ("current_queue_size", "cache_hit_rate", "latency", "error_rate"):
             printed.append(f"{name}: {metrics[name]}")
 """
 
