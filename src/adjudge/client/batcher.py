@@ -424,7 +424,8 @@ class RequestBatcher:
         item.answers += 1
         item.failure = failure
         passes = is_passing(failure.kind, failure.metadata)
-        if passes and item.answers <= self.settings.max_retries:
+        # However long one waits for a service, its judges have been asked again by itself.
+        if passes and item.answers <= (3 if self.settings.waits else self.settings.max_retries):
             self._loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
         else:
             self._end(item, failure)
