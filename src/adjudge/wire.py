@@ -118,6 +118,12 @@ class JudgeResponse(msgspec.Struct, omit_defaults=True):
     reward_components: dict[str, float] | None = None
     failures: dict[str, ErrorKind] | None = None
 
+    @property
+    def model_version(self) -> str | None:
+        """Of the judge, where it says so."""
+        version = (self.metadata or {}).get("model_version")
+        return version if isinstance(version, str) else None
+
 
 BATCH_LENGTH = msgspec.Meta(min_length=1, max_length=MAX_BATCH)
 

@@ -21,6 +21,7 @@ from tests.unit.helpers.virtual_service import (
 )
 
 from adjudge.client import batcher
+from adjudge.client.settings import PatientSettings
 from adjudge.errors import ErrorKind, GradingFailure
 
 
@@ -67,6 +68,7 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
 
     def whole(requests: list[dict[str, Any]]) -> dict[str, Any]:
         said: list[Any] = []
+        error = {"kind": "unparsable", "message": "m"}
         for request in requests:
             fate, mine = fates[len(request["completion"])], score_of(request)
             outcomes: dict[str, list[Any]] = {
@@ -74,12 +76,7 @@ async def test_responses_are_matched_by_request_id_and_never_by_position(
                 "kept": [mine],
                 "twice": [mine, {**mine, "score": 0.999}],
                 "garbage": ["?", None, 3],
-                "error": [
-                    {
-                        "request_id": mine["request_id"],
-                        "error": {"kind": "unparsable", "message": "m"},
-                    }
-                ],
+                "error": [{"request_id": mine["request_id"], "error": error}],
                 "nameless": [{"score": 0.999}],
                 "unscored": [{"request_id": mine["request_id"], "score": "high"}],
             }
@@ -129,16 +126,7 @@ async def test_a_passing_error_of_one_item_is_asked_again_alone_as_often_as_allo
 @in_virtual_time
 async def test_one_request_that_the_service_refuses_does_not_take_the_others_along() -> None:
     service = Service()
-    post = service.post
-
-    async def refusing(base_url: str, request: Any) -> Any:
-        response = await post(base_url, request)
-        if b'"poison"' in request.body:
-            body = b'{"error": {"kind": "invalid_input", "message": "item 3"}}'
-            return type(response)(status=422, headers={}, body=body)
-        return response
-
-    service.post = refusing  # type: ignore[method-assign]
+    service.plan = lambda n: 422 if "poison" in str(service.posts[n]) else 0.1
     line = line_to(service)
     found = await answers(line, "a", "bb", "poison", "dddd", "eeeee")
     assert scores(found) == [0.01, 0.02, None, 0.04, 0.05]
@@ -255,6 +243,29 @@ async def test_an_open_breaker_fails_at_once_and_closes_after_its_time() -> None
     service.plan = lambda n: 0.1
     assert scores(await answers(line, "a")) == [0.01]
     assert line.metrics()["circuit_breaker"]["state"] == "CLOSED"
+
+
+@pytest.mark.parametrize("trouble", [GradingFailure(ErrorKind.CONNECTION, "refused"), 503, 429])
+@pytest.mark.parametrize("away_s", [10.0, 60.0, 1e6])
+@in_virtual_time
+async def test_who_trains_waits_for_an_outage_as_long_as_its_time_lasts(
+    trouble: Any, away_s: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    now, service = asyncio.get_running_loop().time, Service()
+    line = line_to(service, PatientSettings, timeout=120.0)
+    assert scores(await answers(line, "first")) == [0.05]
+    start = now()
+    service.plan = lambda n: 0.1 if now() >= start + away_s else trouble
+    found = await answers(line, "a", "bb")
+    if away_s < 120:
+        assert scores(found) == [0.01, 0.02]
+        assert now() - start < away_s + 40
+    else:
+        assert 90 < now() - start <= 120.1
+        assert "timeout = 120 s" in str(found[0].error)
+    assert len(service.posts) < 40
+    warned = "http://a: 2 requests wait until the service answers again" in caplog.text
+    assert warned is (trouble != 429)
 
 
 # ── equal requests ───────────────────────────────────────────────────────────────────────────

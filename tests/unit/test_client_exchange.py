@@ -35,7 +35,7 @@ def ask(
             return HttpResponse(status=status, headers={}, body=said, cut=cut)
 
         service.post = post  # type: ignore[method-assign]
-        line = line_to(service, max_retries=0, **config)
+        line = line_to(service, **{"max_retries": 0, **config})
         found = await answers(line, *("x" * i for i in range(n)))
         await line.aclose()
         return found
@@ -71,7 +71,9 @@ def test_the_key_is_read_at_every_request_and_never_said(monkeypatch: pytest.Mon
         (403, said("budget"), "auth"),
         (400, said("invalid_input"), "invalid_input"),
         (422, said("unsupported"), "unsupported"),
+        (422, said("too_long"), "too_long"),
         (422, {"detail": [{"msg": "content policy"}]}, "invalid_input"),
+        (422, {"error": {"message": "no kind"}}, "invalid_input"),
         (404, {"detail": "Not Found"}, "invalid_input"),
         (307, {}, "unsupported"),
     ],
@@ -80,6 +82,37 @@ def test_what_a_refusal_means(status: int, body: Any, expected: str) -> None:
     assert kind(ask(body, status)[0][0]) == expected
     if expected not in {"truncated", "unparsable", "refused"}:  # of one request
         assert kind(ask(body, status, n=2)[0][1]) == expected
+
+
+@pytest.mark.parametrize("status", [200, 400, 413, 422])
+@pytest.mark.parametrize("marks", [{"suspect": False}, {"suspect": True}, {"final": True}, {}])
+@pytest.mark.parametrize("kind", ["invalid_input", "incomplete", "quorum"])
+def test_what_is_said_of_a_request_holds_also_where_it_travels_alone(
+    status: int, marks: Any, kind: str
+) -> None:
+    failed = GradingFailure(kind, "m", marks)
+    error = msgspec.to_builtins(ErrorInfo.of(failed, "words"))
+    for n in (1, 2):
+        found: Any = ask({"error": error}, status, n)[0][0].failure
+        assert (found.kind, str(found)) == (kind, "words")
+        assert (found.suspect, found.final) == (failed.suspect, failed.final)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+@pytest.mark.parametrize(
+    ("status", "body", "words", "sends"),
+    [
+        (200, said("content_policy"), "so it is", 1),
+        (200, b"<html>", "http://a: the server answered 200, but its body is not", 2),
+        (302, {}, "http://a: the server answered 302", 1),
+        (404, {}, "is this a judge service's address", 1),
+    ],
+)
+def test_what_no_judge_service_says_is_named(
+    n: int, status: int, body: Any, words: str, sends: int
+) -> None:
+    (found, *_), sent = ask(body, status, n, max_retries=1)
+    assert (words in str(found.error), len(sent)) == (True, sends)
 
 
 def test_a_cut_response_is_a_lost_connection() -> None:
@@ -118,17 +151,6 @@ def test_any_answer_is_a_score_or_a_failure(body: bytes, status: int, n: int) ->
     for found in ask(body, status, n)[0]:
         assert (found.score is None) == isinstance(found.failure, GradingFailure)
         assert found.score is None or math.isfinite(found.score)
-
-
-@pytest.mark.parametrize("suspect", [None, False, True])
-@pytest.mark.parametrize("kind", [ErrorKind.INCOMPLETE, ErrorKind.QUORUM])
-def test_a_mark_of_a_failure_arrives_as_it_was_set(kind: ErrorKind, suspect: bool | None) -> None:
-    marks = {} if suspect is None else {"suspect": suspect}
-    failed = GradingFailure(kind, "m", marks)
-    sent = msgspec.json.encode(ErrorInfo.of(failed, "words"))
-    arrived = msgspec.json.decode(sent, type=ErrorInfo)
-    assert arrived.message == "words"
-    assert GradingFailure(kind, "", dict(arrived.failure_metadata)).suspect is failed.suspect
 
 
 # ── what is sent ─────────────────────────────────────────────────────────────────────────────────
@@ -171,8 +193,11 @@ ENDLESS.append(ENDLESS)
         {"prompt": "half \ud800"},
         {"prompt": b"x"},
         *[{"answer": one} for one in (math.inf, object(), b"4", Decimal(4), [b"4"])],
-        {"metadata": {"x": object()}},
+        *[{"metadata": {"n": 1, "x": one}} for one in (object(), b"x", {1}, Decimal(1), {1: 2})],
+        {"metadata": {1: 2}},
+        {"messages": [{"role": "user", "content": b"x"}]},
         {"messages": "text"},
+        {"answer_type": 5},
         {"images": "one"},
         *[{"metadata": {"text": "\ud800", "more": one}} for one in (object(), ENDLESS)],
     ],
@@ -182,6 +207,7 @@ def test_what_is_no_request_is_refused_before_it_is_sent(problem: dict[str, Any]
     with pytest.raises(GradingFailure) as raised:
         encode_request(JudgeRequest(**{"prompt": "p", "completion": "c", **problem}))
     assert raised.value.kind is ErrorKind.INVALID_INPUT
+    assert "half" in repr(problem) or next(iter(problem)) in str(raised.value)
 
 
 def test_the_order_of_metadata_and_the_request_id_do_not_count() -> None:
@@ -196,7 +222,7 @@ def test_half_surrogate_pairs_of_the_policy_are_question_marks() -> None:
     assert key == encode_request(JudgeRequest("p", "half ? é"))[1]
     call = {"name": "f\ud800", "arguments": {"a\udfff": ["b\ud800", 3, None]}}
     messages = [{"role": "assistant", "content": "half \ud800", "tool_calls": [call]}]
-    metadata = {"events": ({"text": "\udc80"},), "n": 1}
+    metadata = {"events": ({"text": "\udc80"},), "n": 1, "level": math.nan, "more": [-math.inf]}
     body, _ = encode_request(JudgeRequest("p", "c", messages=messages, metadata=metadata))
     sent = json.loads(body)
     assert sent["messages"] == [
@@ -206,5 +232,6 @@ def test_half_surrogate_pairs_of_the_policy_are_question_marks() -> None:
             "tool_calls": [{"name": "f?", "arguments": {"a?": ["b?", 3, None]}}],
         }
     ]
-    assert sent["metadata"] == {"events": [{"text": "?"}], "n": 1}
+    numbers = {"n": 1, "level": None, "more": [None]}  # JSON has no others
+    assert sent["metadata"] == {"events": [{"text": "?"}], **numbers}
     assert messages[0]["content"] == "half \ud800"  # the caller's own stay as they are

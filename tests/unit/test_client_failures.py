@@ -70,7 +70,9 @@ def test_a_missing_key_stops_before_sending(service: StandIn) -> None:
         assert service.posts == []
 
 
-def test_a_script_ends_where_no_request_will_do_better(service: StandIn) -> None:
+def test_a_script_ends_where_no_request_will_do_better(
+    service: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
     error: dict[str, Any] = {"kind": "invalid_input", "message": "no such model", "final": True}
     service.each = lambda request: {"request_id": request["request_id"], "error": error}
     with system(service.url) as rewards:
@@ -81,6 +83,7 @@ def test_a_script_ends_where_no_request_will_do_better(service: StandIn) -> None
     error["final"] = False  # of these samples alone
     with system(service.url) as rewards:
         assert {one["reward"] for one in rewards.reward_batch(["p"] * 64, ["c"] * 64)} == {None}
+    assert said(caplog)[-1] == "the reward is missing (invalid_input, 64 ×): no such model"
     error |= {"kind": "auth", "message": "wrong key"}
     with system(service.url) as rewards, pytest.raises(JudgeAuthError, match="wrong key"):
         rewards.reward_batch(["p"] * 8, [f"c{n}" for n in range(8)])

@@ -10,7 +10,7 @@ import logging
 import multiprocessing
 import pickle
 import threading
-from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -81,20 +81,11 @@ def test_what_goes_along_with_a_completion(service: StandIn) -> None:
         assert (kept.cached, kept.request_id) == (True, "other")
 
 
-class Labelled:
+class Labelled(list[str]):
     """A column whose places are not its labels, as of a shuffled data frame."""
 
-    def __init__(self, *values: str) -> None:
-        self._values = values
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __getitem__(self, label: int) -> str:
-        return self._values[-1 - label]
+    def __getitem__(self, label: Any) -> Any:
+        return super().__getitem__(-1 - label)
 
 
 def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: StandIn) -> None:
@@ -108,8 +99,10 @@ def test_columns_are_of_one_length_and_read_by_place_and_not_by_label(service: S
         for name, given in columns:
             with refuses(f"reward_batch.{name}"):
                 rewards.reward_batch(*given)
-        prompts: Any = Labelled("p", "q")
-        completions: Any = Labelled("a", "bbb")
+        with refuses("reward_batch.answer"):  # of a reward; the list has a name of its own
+            rewards.reward_batch(["p"], ["a"], answer=["x"])
+        prompts: Any = Labelled(["p", "q"])
+        completions: Any = Labelled(["a", "bbb"])
         found = rewards.reward_batch(prompts, completions, ["4", "5"], "ANY", level=[1, 2])
         assert [one["reward"] for one in found] == [0.01, 0.03]
         said = [(one["prompt"], one["completion"], one["answer"]) for one in service.requests]
@@ -171,20 +164,10 @@ def test_who_changes_a_reward_does_not_change_the_next(service: StandIn) -> None
 
 
 def test_eight_threads_share_batches(service: StandIn) -> None:
-    rewards = JudgeRewardSystem({"judge_url": service.url})
-    found: dict[int, Any] = {}
-
-    def work(n: int) -> None:
-        found[n] = [rewards.reward("p", "x" * (8 * n + i))["reward"] for i in range(3)]
-
-    threads = [threading.Thread(target=work, args=(n,)) for n in range(8)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert found == {n: [(8 * n + i) / 100 for i in range(3)] for n in range(8)}
+    with system(service.url) as rewards, ThreadPoolExecutor(8) as threads:
+        found = threads.map(lambda n: rewards.reward("p", "x" * n)["reward"], range(24))
+        assert list(found) == [n / 100 for n in range(24)]
     assert len(service.posts) < 24
-    rewards.close()
 
 
 # ── judges of one's own ──────────────────────────────────────────────────────────────────────
@@ -238,6 +221,41 @@ def test_what_an_override_may_return(returned: Any, score: Any) -> None:
         assert judge.compute_reward("p", "c").score == score
 
 
+@pytest.mark.parametrize("raised", [StopIteration(), KeyboardInterrupt(), SystemExit()], ids=repr)
+def test_whatever_an_override_raises_ends_its_own_call_alone(service: StandIn, raised: Any) -> None:
+    class Raising(BaseJudgeReward):
+        def _request_judge(self, request: JudgeRequest) -> JudgeResponse:
+            raise raised
+
+    service.delay = 0.3
+    with system(service.url) as rewards, ThreadPoolExecutor() as threads:
+        other = threads.submit(rewards.reward, "p", "cc")
+        with pytest.raises((RuntimeError, SystemExit)):
+            Raising({"judge_url": NOBODY}).reward("p", "c")
+        assert other.result(10)["reward"] == 0.02
+
+
+@pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
+def test_one_call_has_scores_of_one_judge(service: StandIn, made: type[BaseJudgeReward]) -> None:
+    """Kept ones, and those that came before the judge was replaced."""
+
+    def each(request: dict[str, Any]) -> dict[str, Any]:
+        late = request["completion"].startswith("late")
+        scale = judge["scale"] = 100 if late else judge["scale"]
+        score = scale * int(request["completion"][-1])
+        return {**score_of(request), "score": score, "metadata": {"model_version": f"v{scale}"}}
+
+    service.each, judge = each, {"scale": 2}
+    with made({"judge_url": service.url, "max_batch_size": 2}) as rewards:
+        by = rewards.reward("p", "1")["reward"] / 2
+        found = rewards.reward_batch(["p"] * 4, ["1", "2", "3", "late 4"])
+        said = [(one["reward"] / by, one["cached"]) for one in found]
+        assert said == [(100, False), (200, False), (300, False), (400, False)]
+        assert rewards.reward("p", "1")["cached"]
+        counted = rewards.get_metrics()
+        assert [counted[n] for n in ("total_requests", "scored", "cache_hits")] == [6, 6, 1]
+
+
 @pytest.mark.parametrize("made", [Halved, JudgeRewardSystem])
 def test_the_blocking_form_on_our_own_loop_is_refused_and_does_not_hang(
     service: StandIn, made: type[BaseJudgeReward]
@@ -267,7 +285,12 @@ def test_several_judges_and_their_mean(service: StandIn) -> None:
 
 @pytest.mark.parametrize(
     ("judges", "more"),
-    [(NOBODY, {}), ([NOBODY], {"reduce": "max"}), ([NOBODY], {"config": {"fallback_to_rule": 1}})],
+    [
+        (NOBODY, {}),
+        ([], {}),
+        ([NOBODY], {"reduce": "max"}),
+        ([NOBODY], {"config": {"fallback_to_rule": 1}}),
+    ],
 )
 def test_several_judges_need_a_list_a_known_way_and_no_rule(judges: Any, more: Any) -> None:
     with pytest.raises(ConfigError):
@@ -280,23 +303,11 @@ SCRIPT = """
 import os
 RewardSystem = JudgeRewardSystem  # was: from reward.reward_system import RewardSystem
 
-config = {
-    "reward": {
-        "type": "judge_model",
-        "config": {
-            "judge_url": "${JUDGE_MODEL_URL}",
-            "api_key": "${JUDGE_MODEL_API_KEY}",
-            "use_cache": True,
-            "cache_size": 5000,
-            "max_batch_size": 16,
-            "batch_timeout": 0.005,
-            "max_concurrent_requests": 32,
-            "timeout": 30.0,
-            "fallback_to_rule": True,
-            "max_retries": 3,
-        },
-    }
-}
+config = {"reward": {"type": "judge_model", "config": {
+    "judge_url": "${JUDGE_MODEL_URL}", "api_key": "${JUDGE_MODEL_API_KEY}",
+    "use_cache": True, "cache_size": 5000, "max_batch_size": 16, "batch_timeout": 0.005,
+    "max_concurrent_requests": 32, "timeout": 30.0, "fallback_to_rule": True, "max_retries": 3,
+}}}
 reward_system = RewardSystem(config.get("reward", {}).get("config", {}))
 
 reward_scores, printed = [], []
@@ -307,10 +318,8 @@ for global_step, batch in enumerate(batches):
         assert result["source"] in ("judge", "rule_fallback")
     if global_step % 100 == 0:
         metrics = reward_system.get_metrics()
-        printed.append(f"Inflight: {metrics['current_queue_size']}")
-        printed.append(f"Hit rate: {metrics['cache_hit_rate']:.1%}")
         printed.append(f"Circuit: {metrics['circuit_breaker']['state']}")
-        for name in ("cache_hit_rate", "latency", "error_rate"):
+        for name in ("current_queue_size", "cache_hit_rate", "latency", "error_rate"):
             printed.append(f"{name}: {metrics[name]}")
 """
 

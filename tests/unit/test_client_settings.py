@@ -9,21 +9,16 @@ import pytest
 from tests.refusals import refuses
 
 from adjudge.client import JudgeRewardSystem
-from adjudge.client.settings import ClientSettings
+from adjudge.client.settings import VARIABLES, ClientSettings
 from adjudge.errors import ConfigError
+from adjudge.wire import JUDGE_KEY_VARIABLE
 
 URL = "http://127.0.0.1:8888"
-ENVIRONMENT = (
-    "JUDGE_MODEL_URL",
-    "JUDGE_MODEL_API_KEY",
-    "JUDGE_MAX_BATCH_SIZE",
-    "JUDGE_MAX_CONCURRENT",
-)
 
 
 @pytest.fixture(autouse=True)
 def clean(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ENVIRONMENT:
+    for name in (JUDGE_KEY_VARIABLE, *VARIABLES.values()):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -62,9 +57,7 @@ def test_variables_in_values(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     assert (found.judge_url, found.max_batch_size) == ("http://127.0.0.1:1", 32)
     assert found.use_cache is False
-    with pytest.raises(
-        ConfigError, match="judge_url: environment variable 'JUDGE_MODEL_URL' is not"
-    ):
+    with pytest.raises(ConfigError, match="judge_url: environment variable 'JUDGE_MODEL_URL'"):
         settings(judge_url="${JUDGE_MODEL_URL}")
 
 

@@ -79,10 +79,13 @@ async def test_samples_meet() -> None:
     ],
 )
 @in_service
-async def test_what_passes_is_sent_again_and_judged_once(trouble: Trouble) -> None:
+async def test_what_passes_is_sent_again_and_judged_once_and_seen_at_once(
+    trouble: Trouble, caplog: pytest.LogCaptureFixture
+) -> None:
     ours, line = client(trouble, trouble)
     answer = await ours.judge(sample("a", 0.3, size=1))
     assert (answer.score, len(line.sent)) == (0.0, 3)
+    assert caplog.text.count("http://judge:8888: a sample of a group is sent again (") == 1
 
 
 @in_service

@@ -16,11 +16,11 @@ a whole (retries, breaker, limits) is the endpoint's.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
-from functools import partial
 from itertools import accumulate, count, islice
 from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
@@ -35,7 +35,7 @@ from adjudge.client.exchange import (
     to_failure,
 )
 from adjudge.client.settings import ClientSettings
-from adjudge.engine.clock import PeriodicTimer
+from adjudge.engine.clock import LogLimiter, PeriodicTimer
 from adjudge.errors import ErrorKind, GradingFailure, is_passing
 from adjudge.judges.endpoint.connections import aclose_one, connect
 from adjudge.judges.endpoint.limits import full_jitter
@@ -44,6 +44,8 @@ from adjudge.wire import JudgeRequest, JudgeResponse
 
 if TYPE_CHECKING:
     from adjudge.judges.endpoint.endpoint import Endpoint
+
+_log = logging.getLogger("adjudge")
 
 MAX_BATCH_BYTES = 8 << 20
 """Beyond this a batch is closed before it is full."""
@@ -124,19 +126,16 @@ class ServiceClient:
 
     Configuration only, for any process: requests run on the engine's loop, and the first one opens
     what they need. A pickled client, and one in a forked child, starts anew.
-    ``breaker_waits``: requests wait for the end of an outage.
     """
 
-    def __init__(self, settings: ClientSettings, *, breaker_waits: bool = False) -> None:
+    def __init__(self, settings: ClientSettings) -> None:
         self.settings = settings
-        self._breaker_waits = breaker_waits
         self._closed = False
         self._opened: RequestBatcher | None = None
-        provider = f"judge-service-{next(_client_numbers)}"
-        self._endpoint_key = settings.endpoint_key(provider, breaker_waits=breaker_waits)
+        self._endpoint_key = settings.endpoint_key(f"judge-service-{next(_client_numbers)}")
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(ServiceClient, breaker_waits=self._breaker_waits), (self.settings,)
+        return ServiceClient, (self.settings,)
 
     async def ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, in order; on the engine's loop.
@@ -210,12 +209,14 @@ class RequestBatcher:
         self.counts: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
         self._latencies = LatencyHistogram()
+        self._outages = LogLimiter()
         self._rng = rng or random.Random()  # noqa: S311  (jitter)
         self._loop = asyncio.get_running_loop()
         self._opened = self._loop.time()
         self._clock = PeriodicTimer(self._loop, self._sweep)
         self._known: OrderedDict[bytes, _Item | JudgeResponse] = OrderedDict()
-        self._version: str | None = None
+        self.version: str | None = None
+        """Of the judge that answered last."""
         self._open: dict[_Item, None] = {}  # in the order of their deadlines
         self._waiting: dict[_Item, None] = {}
         self._batches: set[asyncio.Task[None]] = set()
@@ -253,6 +254,19 @@ class RequestBatcher:
             self._failures[str(kind)] += 1
         self.counts["scored"] += len(results) - len(failed)
         return results
+
+    def take_back(self, results: Sequence[JudgeRewardResult], version: str | None) -> list[int]:
+        """Which ``results`` are of a judge that was replaced since ``version`` was the newest.
+
+        They no longer count.
+        """
+        if self.version in (None, version):
+            return []
+        said = enumerate(one.response and one.response.model_version for one in results)
+        old = [n for n, v in said if v != self.version and (v is not None or results[n].cached)]
+        kept = sum(results[n].cached for n in old)
+        self.counts.subtract({"requests": len(old), "scored": len(old), "cache_hits": kept})
+        return old
 
     async def aclose(self) -> None:
         """End everything as ``cancelled``; the endpoint is its opener's to close."""
@@ -292,7 +306,7 @@ class RequestBatcher:
             "batched_share": counts["batched"] / max(counts["sent"], 1),
             "current_queue_size": len(self._waiting),
             "in_flight_requests": len(self._open) - len(self._waiting),
-            "model_version": self._version,
+            "model_version": self.version,
             "errors": errors,
             "error_rate": errors / total,
             "failures": dict(self._failures),
@@ -310,19 +324,19 @@ class RequestBatcher:
 
     def _admit(
         self, one: RequestOrFailure, call: _Call, now: float, until: float
-    ) -> _Item | JudgeResponse | GradingFailure:
+    ) -> _Item | JudgeRewardResult:
         """What ``call`` waits for, or what is known of the request."""
         if isinstance(one, GradingFailure):
-            return one
+            return JudgeRewardResult.of(one, one)
         try:
             body, key = encode_request(one)
         except GradingFailure as failure:
-            return failure
+            return JudgeRewardResult.of(failure, one)
         found = self._known.get(key)
         if isinstance(found, JudgeResponse):
             self._known.move_to_end(key)
             self.counts["cache_hits"] += 1
-            return found
+            return JudgeRewardResult.of(found, one, cached=True)
         if found is None or until - found.until > self.settings.timeout / 2:  # else too soon over
             found = _Item(key, body, f"r{next(self._names)}", until, now)
             if self.settings.use_cache:
@@ -335,10 +349,10 @@ class RequestBatcher:
         return found
 
     def _result(
-        self, item: _Item | JudgeResponse | GradingFailure, asked: RequestOrFailure, began: float
+        self, item: _Item | JudgeRewardResult, asked: RequestOrFailure, began: float
     ) -> JudgeRewardResult:
-        if not isinstance(item, _Item):
-            return JudgeRewardResult.of(item, asked, cached=isinstance(item, JudgeResponse))
+        if isinstance(item, JudgeRewardResult):
+            return item
         found = item.outcome
         if isinstance(found, (JudgeResponse, GradingFailure)):
             return JudgeRewardResult.of(found, asked, item.ended - began)
@@ -410,7 +424,8 @@ class RequestBatcher:
         item.answers += 1
         item.failure = failure
         passes = is_passing(failure.kind, failure.metadata)
-        if passes and item.answers <= self.settings.max_retries:
+        # However long one waits for a service, its judges have been asked again by itself.
+        if passes and item.answers <= (3 if self.settings.waits else self.settings.max_retries):
             self._loop.call_later(full_jitter(item.answers, self._rng), self._queue, item)
         else:
             self._end(item, failure)
@@ -434,6 +449,10 @@ class RequestBatcher:
             problem = "it was still waiting to be sent" if waits else "no answer came"
             late = item.failure or GradingFailure(ErrorKind.TIMEOUT, problem)
             self._end(item, add_advice(late, self.settings))
+        outage = self.endpoint.servers.outage if self.settings.waits else None
+        if outage is not None and self._open and self._outages.count():
+            words = "%s: %d requests wait until the service answers again: %s"
+            _log.warning(words, self.settings.judge_url, len(self._open), outage)
         return bool(self._open)
 
     def _end(self, item: _Item, outcome: JudgeResponse | Exception) -> None:
@@ -448,10 +467,10 @@ class RequestBatcher:
         if not isinstance(outcome, JudgeResponse):
             self._forget(item)
             return
-        version = outcome.metadata and outcome.metadata.get("model_version")
-        if version != self._version and isinstance(version, str):
+        version = outcome.model_version
+        if version not in (None, self.version):
             self._known.clear()  # another judge: its scores are on another ruler
-            self._version = version
+            self.version = version
         if self.settings.use_cache:
             self._known[item.key] = outcome
             if len(self._known) > self.settings.cache_size:

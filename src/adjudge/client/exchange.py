@@ -9,17 +9,19 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import itertools
+import logging
 import os
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
 
 from adjudge.client.settings import ClientSettings
+from adjudge.engine.clock import LogLimiter
 from adjudge.engine.loop import run_on_engine
-from adjudge.errors import FINAL, ConfigError, ErrorKind, GradingFailure
+from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.judges.base import ChatCall, HttpRequest, HttpResponse, Reply, Transport
 from adjudge.judges.endpoint.calls import RETRYABLE_KINDS
 from adjudge.judges.endpoint.limits import full_jitter
@@ -29,6 +31,7 @@ from adjudge.text import replace_surrogates
 from adjudge.types import finite_number
 from adjudge.wire import (
     JUDGE_KEY_VARIABLE,
+    MAX_NESTING_DEPTH,
     ErrorInfo,
     GroupRequest,
     JudgeRequest,
@@ -50,14 +53,16 @@ _encode = msgspec.json.Encoder().encode
 _encode_in_order = msgspec.json.Encoder(order="deterministic").encode
 _decode_request = msgspec.json.Decoder(JudgeRequest).decode
 _AS_WRITTEN = {str, int, bool, type(None)}
+_SCALARS = {*_AS_WRITTEN, float}
 
 
 def encode_request(request: JudgeRequest) -> tuple[bytes, bytes]:
     """The request as JSON, and a digest of what its score depends on; runs in any thread.
 
     Half a surrogate pair that the policy wrote (the completion, the messages and the metadata, keys
-    included) is a question mark. Raises ``GradingFailure(invalid_input)`` for what is no request: a
-    prompt that is not text, an infinite answer, metadata that JSON cannot hold.
+    included) is a question mark; in the messages and the metadata, NaN and an infinite number are
+    ``null``. Raises ``GradingFailure(invalid_input)`` for what is no request: a prompt that is not
+    text, an infinite answer, metadata that JSON cannot hold.
     """
     try:
         try:
@@ -75,23 +80,40 @@ def _encode_and_digest(request: JudgeRequest) -> tuple[bytes, bytes]:
     said = request
     if request.request_id is not None:  # the wire gives it one of its own
         said = msgspec.structs.replace(request, request_id=None)
-    body = key = _encode(said)
-    if not (
+    if (
         type(request.prompt) is type(request.completion) is str
-        and {type(request.answer), type(request.answer_type)} <= _AS_WRITTEN
+        and type(request.answer) in _AS_WRITTEN
+        and type(request.answer_type) in (str, type(None))
         and not (request.metadata or request.messages or request.images)
     ):
-        _check_arrival(request, _decode_request(body))
+        body = key = _encode(said)
+    else:
+        _check_parts(request)
+        body = _encode(said)
+        if _decode_request(body).answer != request.answer:
+            raise TypeError(f"answer: JSON cannot hold it ({type(request.answer).__name__})")
         key = _encode_in_order(said)  # the keys of an object have no order
     return body, hashlib.sha256(key).digest()
 
 
-def _check_arrival(request: JudgeRequest, arrives: JudgeRequest) -> None:
-    """Refuse what JSON writes as something else: bytes as text, an infinite number as null."""
-    for name in ("prompt", "completion", "answer"):
-        given = getattr(request, name)
-        if getattr(arrives, name) != given:
-            raise TypeError(f"{name}: JSON cannot hold it ({type(given).__name__} {given!r:.40})")
+def _check_parts(request: JudgeRequest) -> None:
+    """Refuse what JSON has no form for, or writes as something else: bytes as text, a set."""
+    parts = [(n, getattr(request, n)) for n in ("prompt", "completion", "answer", "messages")]
+    if isinstance(request.metadata, Mapping):
+        columns = request.metadata.items()
+        parts += [(f"metadata.{n}", one if type(n) is str else {n: one}) for n, one in columns]
+    for name, given in parts:
+        if not is_json(given):
+            raise TypeError(f"{name}: JSON cannot hold it or its keys ({type(given).__name__})")
+
+
+def is_json(value: Any, depth: int = MAX_NESTING_DEPTH) -> bool:
+    """Whether ``value`` arrives as it is, but that a tuple arrives as a list, NaN as ``null``."""
+    if isinstance(value, dict) and {*map(type, value)} <= {str}:
+        value = [*value.values()]
+    if not isinstance(value, list | tuple) or not depth:
+        return type(value) in _SCALARS
+    return {*map(type, value)} <= _SCALARS or all(is_json(one, depth - 1) for one in value)
 
 
 # ── the exchange ─────────────────────────────────────────────────────────────────────────────────
@@ -117,11 +139,6 @@ class _BatchAnswer(msgspec.Struct):
 
     responses: list[ServiceAnswer | list[Any] | str | float | bool | None] | None = None
     error: Any = None
-
-
-_decode_answer = msgspec.json.Decoder(ServiceAnswer).decode
-_decode_batch = msgspec.json.Decoder(_BatchAnswer).decode
-_NO_ANSWER, _NO_BATCH = ServiceAnswer(), _BatchAnswer()
 
 
 class ServiceReply(Reply, frozen=True, kw_only=True):
@@ -161,30 +178,30 @@ class ServiceWire:
         """
         if response.cut:
             raise GradingFailure(ErrorKind.CONNECTION, "the response broke off")
+        form: type[ServiceAnswer | _BatchAnswer]
+        form = ServiceAnswer if call is JUDGE_CALL else _BatchAnswer
+        said = _decode(response.body, form)
         if not 200 <= response.status < 300:
-            failure = _read_refusal(call, response, decode_answer(response.body))
+            failure = _read_refusal(call, response, said and said.error)
             if failure is not None:
                 raise failure
-        if call is JUDGE_CALL:
-            found = [read_response(decode_answer(response.body))]
-            if found[0].request_id is None:  # what else could it be about?
-                found[0].request_id = next(iter(self._bodies))
+        if isinstance(said, ServiceAnswer):
+            found = [read_response(said)]
+            # What else could it be about?
+            found[0].request_id = found[0].request_id or next(iter(self._bodies))
+        elif said is not None and said.error is not None:
+            failed = JudgeResponse(error=_to_error_info(said.error))
+            return ServiceReply(text="", responses=[failed] * len(self._bodies))
+        elif said is None or said.responses is None:
+            raise malformed_failure(response, "its body is not what a judge service answers")
         else:
-            batch = _decode_or(_NO_BATCH, _decode_batch, response.body)
-            if batch.error is not None:
-                raise to_failure(_to_error_info(batch.error))
-            if batch.responses is None:
-                raise malformed_failure(response, "its body is not what a judge service answers")
-            found = [read_response(one) for one in batch.responses if type(one) is ServiceAnswer]
+            found = [read_response(one) for one in said.responses if type(one) is ServiceAnswer]
         # To each request the one response that names it, wherever that is.
         named: dict[str | None, JudgeResponse | None] = {}
         for one in found:
             named[one.request_id] = None if one.request_id in named else one
             one.request_id = None  # the wire's own
-        problem = (
-            f"of {len(found)} responses to {len(self._bodies)} requests the service's reply has "
-            "none, or several, with this request's request_id"
-        )
+        problem = f"of the service's {len(found)} responses none, or several, have this request_id"
         lacks = JudgeResponse(error=ErrorInfo(ErrorKind.SERVER_ERROR, problem))
         return ServiceReply(text="", responses=[named.get(one) or lacks for one in self._bodies])
 
@@ -203,39 +220,28 @@ def read_key(name: str) -> str:
     )
 
 
-def _read_refusal(
-    call: ChatCall, response: HttpResponse, said: ServiceAnswer
-) -> GradingFailure | None:
-    """What a response outside 2xx says of the exchange; ``None``: it is a judge that failed."""
-    failure = response_failure(response)
-    error = _to_error_info(said.error) if isinstance(said.error, dict) else None
-    if error is not None and response.status == 503:
+def _read_refusal(call: ChatCall, response: HttpResponse, said: Any) -> GradingFailure | None:
+    """What a response outside 2xx says of the exchange; ``None``: what it says of one request."""
+    failure, status = response_failure(response), response.status
+    refused = status in (400, 404, 405, 413, 422)
+    if isinstance(said, dict) and status not in (404, 405) and (refused or status == 503):
+        error = _to_error_info(said)
         passes = error.kind in RETRYABLE_KINDS and error.passing
         if call is JUDGE_CALL and not passes:
             return None
         failure.kind = error.kind if passes else ErrorKind.SERVER_ERROR
-    elif response.status in (400, 404, 405, 413, 422):
+    if refused:
         # Whatever the words remind of: nothing was judged, and asking again would not help.
         failure.kind = ErrorKind.INVALID_INPUT
-        failure.metadata[FINAL] = response.status in (404, 405) or bool(error and error.final)
-        if error is not None and error.kind is ErrorKind.UNSUPPORTED:
-            failure.kind = error.kind
-    if response.status in (404, 405):
-        words = f"{failure}; is judge_url a judge service's address?"
-        return GradingFailure(failure.kind, words, failure.metadata)
     return failure
 
 
-def decode_answer(body: bytes) -> ServiceAnswer:
-    """What ``body`` says; nothing where it is no JSON object."""
-    return _decode_or(_NO_ANSWER, _decode_answer, body)
-
-
-def _decode_or(nothing: _T, decode: Callable[[bytes], _T], body: bytes) -> _T:
+def _decode(body: bytes, form: type[_T]) -> _T | None:
+    """What ``body`` says; ``None`` where it is no such JSON object."""
     try:
-        return decode(body)
+        return msgspec.json.decode(body, type=form)
     except (ValueError, RecursionError):
-        return nothing
+        return None
 
 
 def read_response(said: ServiceAnswer) -> JudgeResponse:
@@ -263,12 +269,13 @@ def read_response(said: ServiceAnswer) -> JudgeResponse:
 
 
 def _to_error_info(said: Any) -> ErrorInfo:
+    """The error in an answer; one of a kind that is not known here would be the same again."""
     try:
         return msgspec.convert(said, ErrorInfo)
     except msgspec.ValidationError:
-        words = f": {said}" if isinstance(said, str) else ""
-        message = f"the service answered with an error of no known form{words:.200}"
-        return ErrorInfo(ErrorKind.SERVER_ERROR, message)
+        kind = said.get("kind") if isinstance(said, dict) else None
+        message = f"the service answered with an error of no known form: {said!s:.300}"
+        return ErrorInfo(ErrorKind.SERVER_ERROR, message, local=kind not in [None, *ErrorKind])
 
 
 def _of_type(value: Any, kind: type[_T]) -> _T | None:
@@ -284,33 +291,38 @@ def to_failure(error: ErrorInfo) -> GradingFailure:
     return GradingFailure(error.kind, error.message, {"judge": True, **error.failure_metadata})
 
 
-_SENT = "{said} (sent {tries} ×, max_retries = {s.max_retries})"
+_SENT = "{s.judge_url}: {said} (sent {tries} ×, {until})"
 _ADVICE = {
     ErrorKind.CIRCUIT_OPEN: "circuit breaker open: {s.judge_url} failed "
     "circuit_breaker_threshold = {s.circuit_breaker_threshold} times in a row and is asked again "
     "after circuit_breaker_timeout = {s.circuit_breaker_timeout:g} s; see its /health",
     ErrorKind.TIMEOUT: "timeout waiting for results: {said} (timeout = {s.timeout:g} s); raise "
     "timeout, or max_concurrent_requests where requests wait to be sent",
-    ErrorKind.RATE_LIMITED: "request queue full: {said}; lower max_concurrent_requests or "
-    "max_batch_size, or raise the service's queue_size",
+    ErrorKind.RATE_LIMITED: f"request queue full: {_SENT}; lower max_concurrent_requests, or "
+    "raise timeout or the service's queue_size",
     ErrorKind.CONNECTION: _SENT,
-    ErrorKind.SERVER_ERROR: f"{{s.judge_url}}: {_SENT}",
+    ErrorKind.SERVER_ERROR: _SENT,
     ErrorKind.AUTH: "{said}; the key is that of the variable {s.api_key_env} (api_key_env)",
 }
 """What to do about a failure, by kind."""
 
 
-def add_advice(failure: GradingFailure, settings: ClientSettings) -> GradingFailure:
+def add_advice(failure: GradingFailure, s: ClientSettings) -> GradingFailure:
     """``failure`` with what to do about it, where it is not a judge's about one request."""
-    facts = failure.metadata
+    facts, status = failure.metadata, failure.metadata.get("status") or 0
     own = facts.get("judge") or facts.get("local")
-    advice = "{said}" if own else _ADVICE.get(failure.kind, "{said}")
-    said = advice.format(said=failure, tries=facts.get("attempts", 1), s=settings)
+    waited = s.waits and failure.kind is ErrorKind.CIRCUIT_OPEN
+    advice = "{said}" if own else _SENT if waited else _ADVICE.get(failure.kind, "{said}")
+    if 300 <= status < 400 or status in (404, 405):
+        advice = "{s.judge_url}: {said}; is this a judge service's address?"
+    until = f"timeout = {s.timeout:g} s" if s.waits else f"max_retries = {s.max_retries}"
+    said = advice.format(said=failure, tries=facts.get("attempts", 1), until=until, s=s)
     return GradingFailure(failure.kind, said, dict(facts))
 
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────────
 
+_log = logging.getLogger("adjudge")
 _MAX_PAUSE_S = 30.0
 _rng = random.Random()  # noqa: S311  (spreads retries)
 
@@ -342,6 +354,7 @@ class GroupClient:
         self.api_key_env = api_key_env
         self.timeout_s = timeout_s
         self._transport = transport
+        self._failures = LogLimiter()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_transport": None}
@@ -388,6 +401,9 @@ class GroupClient:
                         if error.kind not in RETRYABLE_KINDS:
                             raise
                         failure = error
+                        if n := self._failures.count(failure.kind):
+                            words = "%s: a sample of a group is sent again (%s, %d ×): %s"
+                            _log.warning(words, self.url, failure.kind, n, failure)
                     wait = parse_retry_after(failure.metadata.get("headers") or {}) or 0.0
                     wait = min(wait, _MAX_PAUSE_S)
                     await asyncio.sleep(max(wait, full_jitter(sends, _rng)))
@@ -400,8 +416,8 @@ def _read_answer(response: HttpResponse, request: GroupRequest) -> JudgeResponse
 
     Raises ``GradingFailure``: of a kind that may pass where it said nothing yet.
     """
-    said = decode_answer(response.body)
-    if said is not _NO_ANSWER and said.request_id in (None, request.request_id):
+    said = _decode(response.body, ServiceAnswer)
+    if said is not None and said.request_id in (None, request.request_id):
         if request.aborted and response.status == 200:
             return JudgeResponse(request_id=request.request_id)
         answer = read_response(said)
@@ -426,15 +442,14 @@ _OWN_FIELDS = ("request_id", "metadata", "messages", "images")
 
 
 def build_request(
-    prompt: Any, completion: Any, answer: Any, answer_type: Any, fields: Mapping[str, Any]
+    prompt: Any, completion: Any = None, answer: Any = None, answer_type: Any = None, **fields: Any
 ) -> RequestOrFailure:
     """One call's arguments; what is not text, a list, a mapping is found when it is encoded."""
-    rest = dict(fields)
     if completion is None:
-        completion = rest.pop("completions", None)
-    own = {name: rest.pop(name) for name in _OWN_FIELDS if name in rest}
+        completion = fields.pop("completions", None)
+    own = {name: fields.pop(name) for name in _OWN_FIELDS if name in fields}
     problem, metadata = "", own.get("metadata")
-    if "completions" in rest:
+    if "completions" in fields:
         problem = "completion and completions: both are given. Give one of them"
     elif metadata is not None and not isinstance(metadata, Mapping):
         problem = f"metadata: must be a mapping (found {type(metadata).__name__})"
@@ -442,8 +457,8 @@ def build_request(
         problem = f"completion: must be one text (found {type(completion).__name__})"
     if problem:
         return GradingFailure(ErrorKind.INVALID_INPUT, problem, {"local": True})
-    if rest:
-        own["metadata"] = {**(metadata or {}), **rest}
+    if fields:
+        own["metadata"] = {**(metadata or {}), **fields}
     if type(answer) is tuple:
         answer = list(answer)
     return JudgeRequest(prompt, completion, answer, answer_type, **own)
@@ -452,14 +467,13 @@ def build_request(
 def build_requests(
     prompts: Sequence[Any],
     completions: Sequence[Any],
-    answers: Sequence[Any] | None,
-    answer_types: Sequence[Any] | str | None,
-    fields: Mapping[str, Sequence[Any]],
+    answers: Sequence[Any] | None = None,
+    answer_types: Sequence[Any] | str | None = None,
+    **fields: Sequence[Any],
 ) -> list[RequestOrFailure]:
-    """Columns as requests, read by place; one ``answer_types`` text is for all.
-
-    Raises ``ConfigError``.
-    """
+    """Columns as requests by place; one ``answer_types`` is for all. Raises ``ConfigError``."""
+    if one := fields.keys() & {"prompt", "completion", "answer", "answer_type"}:
+        raise ConfigError(f"reward_batch: {min(one)}: the list is called {min(one)}s")
     n = len(prompts) if hasattr(prompts, "__len__") else 0
     if answer_types is None or isinstance(answer_types, str):
         answer_types = [answer_types] * n
@@ -480,6 +494,6 @@ def build_requests(
             )
     # Iterated and not indexed: a data frame's column is indexed by its labels.
     return [
-        build_request(prompt, completion, answer, kind, dict(zip(fields, more, strict=True)))
+        build_request(prompt, completion, answer, kind, **dict(zip(fields, more, strict=True)))
         for prompt, completion, answer, kind, *more in zip(*given.values(), strict=True)
     ]

@@ -20,8 +20,8 @@ from typing import Any, cast
 import msgspec
 
 from adjudge.client.batcher import ServiceClient
-from adjudge.client.exchange import read_key
-from adjudge.client.settings import ClientSettings
+from adjudge.client.exchange import is_json, read_key
+from adjudge.client.settings import ClientSettings, PatientSettings
 from adjudge.engine.loop import run_on_engine
 from adjudge.errors import ConfigError, ErrorKind, GradingFailure
 from adjudge.graders.base import BaseGrader
@@ -29,7 +29,7 @@ from adjudge.hosts import is_loopback
 from adjudge.judges.wire.transport import normalize_url
 from adjudge.rewards.spec import RewardSpec
 from adjudge.types import GraderScore, Provenance, finite_number
-from adjudge.wire import MAX_NESTING_DEPTH, JudgeRequest, JudgeResponse
+from adjudge.wire import JudgeRequest, JudgeResponse
 
 _MAX_BYTES = 1 << 20
 _PAUSE_S = 0.5
@@ -126,9 +126,10 @@ class ServedGrader(BaseGrader):
     """Asks a judge service for the sample's score; its range is the service's own.
 
     ``url``: the service's address. ``timeout`` (120 s): waiting, retries and outages of the service
-    included. ``max_concurrent_requests`` (32) and ``api_key_env`` as in
-    :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal completions are asked
-    about once each. ``model_version``: the one version of the service whose scores count (any).
+    included; what may pass is asked again until then. ``max_concurrent_requests`` (32) and
+    ``api_key_env`` as in :class:`~adjudge.client.settings.ClientSettings`. Nothing is cached: equal
+    completions are asked about once each. ``model_version``: the one version of the service whose
+    scores count (any).
 
     Fields: ``prompt`` and ``response``, or ``messages``; ``reference`` as the answer,
     ``answer_type``, ``images``; all others go along in ``metadata`` by name, ``env_reward`` too
@@ -148,20 +149,17 @@ class ServedGrader(BaseGrader):
         name: str = "",
     ) -> None:
         super().__init__(name, description="the score that a judge service gives")
-        settings = ClientSettings.from_config(
+        settings = PatientSettings.from_config(
             {
                 "judge_url": url,
                 "timeout": timeout,
                 "batch_timeout": min(0.01, timeout / 2),
                 "max_concurrent_requests": max_concurrent_requests,
-                "use_cache": False,
-                "circuit_breaker_timeout": 5.0,
                 "api_key_env": api_key_env,
             }
         )
         self._version = model_version
-        # Who trains has patience with an outage ([missing]): a restart costs a wait, no reward.
-        self._client = ServiceClient(settings, breaker_waits=True)
+        self._client = ServiceClient(settings)
 
     def check_machine(self) -> None:
         """The key is in the environment, where its variable is named."""
@@ -179,8 +177,8 @@ class ServedGrader(BaseGrader):
                 refuse_groups(url, await asyncio.to_thread(fetch_service_info, url))
             raise failure
         response = cast("JudgeResponse", result.response)
-        version = (response.metadata or {}).get("model_version")
-        if isinstance(version, str) and self._version not in ("", version):
+        version = response.model_version
+        if self._version and version not in (None, self._version):
             problem = f"the service has another judge now ({version}; the run's {self._version})"
             raise GradingFailure(ErrorKind.UNSUPPORTED, problem)
         metadata = {
@@ -197,7 +195,7 @@ class ServedGrader(BaseGrader):
             self.role,
             Provenance(
                 source="live",
-                model=version if isinstance(version, str) else None,
+                model=version,
                 latency_s=result.latency,
             ),
         )
@@ -217,7 +215,7 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
         lacks = "prompt" if own["prompt"] is None else "response"
         raise GradingFailure(ErrorKind.INVALID_INPUT, f"the sample has no {lacks} and no messages")
     for name in ("reference", "messages"):
-        if not _is_json(own[name]):
+        if not is_json(own[name]):
             problem = f"{name}: JSON cannot hold it ({type(own[name]).__name__})"
             raise GradingFailure(ErrorKind.INVALID_INPUT, problem)
     own["reference"] = _as_sent(own["reference"])
@@ -227,9 +225,9 @@ def fields_to_request(fields: Mapping[str, Any]) -> JudgeRequest:
     if not isinstance(images, list) or not all(isinstance(one, str) for one in images):
         own["images"] = None
     columns = {name: value for name, value in fields.items() if own.get(name) is None}
-    if "env_reward" in columns and not _is_json(columns["env_reward"]):
+    if "env_reward" in columns and not is_json(columns["env_reward"]):
         columns["env_reward"] = finite_number(columns["env_reward"])  # of any library
-    for name in [name for name, value in columns.items() if not _is_json(value)]:
+    for name in [name for name, value in columns.items() if not is_json(value)]:
         _warn_left_out(name, type(columns.pop(name)).__name__)
     return JudgeRequest(
         own["prompt"],
@@ -249,22 +247,6 @@ def _as_sent(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _as_sent(one) for name, one in value.items()}
     return None if isinstance(value, float) and math.isnan(value) else value
-
-
-_SCALARS = {type(None), str, int, float, bool}
-
-
-def _is_json(value: Any, depth: int = MAX_NESTING_DEPTH - 1) -> bool:
-    """Whether ``value`` arrives as it is, but that a tuple arrives as a list."""
-    if type(value) in _SCALARS:
-        return True
-    if type(value) not in (list, tuple, dict) or not depth:
-        return False
-    if type(value) is dict:
-        if not {*map(type, value)} <= {str}:
-            return False
-        value = [*value.values()]
-    return {*map(type, value)} <= _SCALARS or all(_is_json(one, depth - 1) for one in value)
 
 
 @cache

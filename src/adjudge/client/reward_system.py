@@ -12,8 +12,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cache
 from typing import TYPE_CHECKING, Any, Self
 
@@ -31,7 +32,7 @@ from adjudge.client.exchange import (
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import check_setting
 from adjudge.engine.clock import LogLimiter
-from adjudge.engine.loop import run_all, run_blocking, run_on_engine
+from adjudge.engine.loop import run_all, run_blocking, run_job, run_on_engine
 from adjudge.errors import (
     ConfigError,
     ErrorKind,
@@ -110,29 +111,14 @@ class BaseJudgeReward:
         """
         return self.compute_reward(prompt, completion, answer, answer_type, **fields).as_reward()
 
-    async def areward(
-        self,
-        prompt: str,
-        completion: str | None = None,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
-        """:meth:`reward` from any running loop."""
-        asked = build_request(prompt, completion, answer, answer_type, fields)
+    async def areward(self, *sample: Any, **fields: Any) -> dict[str, Any]:
+        """:meth:`reward` from any running loop, with the same arguments."""
+        asked = build_request(*sample, **fields)
         return (await run_on_engine(self._compute([asked])))[0].as_reward()
 
-    def compute_reward(
-        self,
-        prompt: str,
-        completion: str | None = None,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> JudgeRewardResult:
-        """The same as an object with a ``score``."""
-        asked = build_request(prompt, completion, answer, answer_type, fields)
-        return run_blocking(self._compute([asked]))[0]
+    def compute_reward(self, *sample: Any, **fields: Any) -> JudgeRewardResult:
+        """:meth:`reward`, with the same arguments, as an object with a ``score``."""
+        return run_blocking(self._compute([build_request(*sample, **fields)]))[0]
 
     # ── many rewards ─────────────────────────────────────────────────────────────────────────
 
@@ -149,19 +135,12 @@ class BaseJudgeReward:
         Raises :class:`~adjudge.errors.ConfigError` for lists of different lengths; whatever is
         wrong with one item is that item's ``error``.
         """
-        asked = build_requests(prompts, completions, answers, answer_types, fields)
+        asked = build_requests(prompts, completions, answers, answer_types, **fields)
         return [result.as_reward() for result in run_blocking(self._compute(asked))]
 
-    async def areward_batch(
-        self,
-        prompts: Sequence[str],
-        completions: Sequence[str],
-        answers: Sequence[Any] | None = None,
-        answer_types: Sequence[str | None] | str | None = None,
-        **fields: Sequence[Any],
-    ) -> list[dict[str, Any]]:
-        """:meth:`reward_batch` from any running loop."""
-        asked = build_requests(prompts, completions, answers, answer_types, fields)
+    async def areward_batch(self, *columns: Any, **fields: Any) -> list[dict[str, Any]]:
+        """:meth:`reward_batch` from any running loop, with the same arguments."""
+        asked = build_requests(*columns, **fields)
         return [result.as_reward() for result in await run_on_engine(self._compute(asked))]
 
     # ── the rest of its life ─────────────────────────────────────────────────────────────────
@@ -189,8 +168,10 @@ class BaseJudgeReward:
         """Ask the service about one request and wait; the method to override.
 
         An override runs in ordinary threads, up to ``max_concurrent_requests`` at once, and returns
-        a :class:`~adjudge.wire.JudgeResponse`, or a mapping like one. Raises
-        ``GradingFailure`` for a judge that failed; any other exception goes to the caller.
+        a :class:`~adjudge.wire.JudgeResponse`, or a mapping like one. It is asked once more about
+        what a judge has scored that is replaced within the call. Raises ``GradingFailure`` for a
+        judge that failed; any other exception goes to the caller, ``StopIteration`` and
+        ``KeyboardInterrupt`` as ``RuntimeError``.
         """
         [result] = run_blocking(self._client.ask([request]))
         if result.failure is not None:
@@ -206,25 +187,34 @@ class BaseJudgeReward:
 
     async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
-        if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
-            results = await self._client.ask(asked)
-        else:
-            loop = asyncio.get_running_loop()
-            threads = ThreadPoolExecutor(self.settings.max_concurrent_requests)
-            try:
-                asking = [loop.run_in_executor(threads, self._ask_override, one) for one in asked]
-                results = [await one for one in asking]
-            finally:  # without waiting: overrides wait for this loop
-                threads.shutdown(wait=False, cancel_futures=True)
+        batcher = await self._client.batcher()
+        version = batcher.version
+        results = await self._ask(asked)
+        if replaced := batcher.take_back(results, version):
+            # Scores of two judges, kept ones too, are on two rulers.
+            again = await self._ask([asked[n] for n in replaced])
+            for n, result in zip(replaced, again, strict=True):
+                results[n] = result
         if self.settings.fallback_to_rule:
             # Rules may take their time in processes of their own.
             await run_all(map(self._replace, results, asked))
-        is_debug = _log.isEnabledFor(logging.DEBUG)
+        self._log_results(results)
         for result in results:
-            if is_debug or result.failure is not None:
-                self._log_result(result)
             self._count_final(result.failure)
         return results
+
+    async def _ask(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
+        """The judge's results, of the service or of an override."""
+        if type(self)._request_judge is BaseJudgeReward._request_judge:  # noqa: SLF001
+            return await self._client.ask(asked)
+        threads = ThreadPoolExecutor(self.settings.max_concurrent_requests)
+        doing: list[Future[JudgeRewardResult]] = [Future() for _ in asked]
+        try:
+            for future, one in zip(doing, asked, strict=True):
+                threads.submit(run_job, future, self._ask_override, (one,))
+            return [await asyncio.wrap_future(future) for future in doing]
+        finally:  # without waiting: overrides wait for this loop
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _ask_override(self, asked: RequestOrFailure) -> JudgeRewardResult:
         started = time.monotonic()
@@ -237,21 +227,18 @@ class BaseJudgeReward:
                 raise TypeError(
                     f"_request_judge must return a JudgeResponse or a mapping like one, got {kind}"
                 )
-            said = msgspec.convert(found, ServiceAnswer, from_attributes=True)
-            response = read_response(said)
-            if response.error is not None:
-                raise to_failure(response.error)
+            said = read_response(msgspec.convert(found, ServiceAnswer, from_attributes=True))
+            answer = said if said.error is None else to_failure(said.error)
         except GradingFailure as failure:
-            return JudgeRewardResult.of(failure, asked, time.monotonic() - started)
-        cached = bool((response.metadata or {}).get("cached"))
-        return JudgeRewardResult.of(response, asked, time.monotonic() - started, cached)
+            answer = failure
+        cached = isinstance(answer, JudgeResponse) and bool((answer.metadata or {}).get("cached"))
+        return JudgeRewardResult.of(answer, asked, time.monotonic() - started, cached)
 
     async def _replace(self, result: JudgeRewardResult, asked: RequestOrFailure) -> None:
         """A rule's score in place of a judge's that may pass; see :class:`AnswerGrader`."""
         failure = result.failure
-        if failure is None or isinstance(asked, GradingFailure):
-            return
-        if not is_passing(failure.kind, failure.metadata):
+        passes = failure is not None and is_passing(failure.kind, failure.metadata)
+        if not passes or isinstance(asked, GradingFailure):
             return
         try:
             rule = await _answer_grader().aevaluate(
@@ -264,16 +251,19 @@ class BaseJudgeReward:
             result.source = "rule_fallback"
             result.score, result.explanation = rule.score, rule.reason
 
-    def _log_result(self, result: JudgeRewardResult) -> None:
+    def _log_results(self, results: Sequence[JudgeRewardResult]) -> None:
         """Failures by kind, each at once and then every ten seconds; at DEBUG every reward."""
-        kind = result.error_kind
-        if kind is not None and (n := self._failures.count((result.source, kind))):
-            by_rule = result.source == "rule_fallback"
-            what = "a rule gives the score" if by_rule else "the reward is missing"
-            _log.warning("%s (%s, %d ×): %s", what, kind, n, result.error)
-        said = f" ({kind})" if kind else ", cached" if result.cached else ""
-        name, ms = result.request_id or "-", 1000 * result.latency
-        _log.debug("request %s: %s in %.1f ms%s", name, result.source, ms, said)
+        failed = [((one.source, one.failure.kind), one.error) for one in results if one.failure]
+        times = Counter(how for how, _ in failed)
+        for (source, kind), error in dict(failed).items():
+            if n := self._failures.count((source, kind), times[source, kind]):
+                what = "the reward is missing" if source == "none" else "a rule gives the score"
+                _log.warning("%s (%s, %d ×): %s", what, kind, n, error)
+        for result in results if _log.isEnabledFor(logging.DEBUG) else ():
+            cached = ", cached" if result.cached else ""
+            said = cached if result.failure is None else f" ({result.failure.kind})"
+            name, ms = result.request_id or "-", 1000 * result.latency
+            _log.debug("request %s: %s in %.1f ms%s", name, result.source, ms, said)
 
     def _count_final(self, failure: GradingFailure | None) -> None:
         """Raise at the eighth failure in a row that no further request will do better than."""
@@ -325,6 +315,8 @@ class MultiCritiqueJudge:
         reduce: Reduce = "mean",
     ) -> None:
         check_setting(Reduce, reduce, "reduce")
+        if isinstance(judges, str) or not judges:
+            raise ConfigError(f"MultiCritiqueJudge: judges: must be addresses (found {judges!r})")
         self.reduce = reduce
         self.judges = [create_judge_reward({**(config or {}), "judge_url": url}) for url in judges]
         if any(judge.settings.fallback_to_rule for judge in self.judges):
@@ -333,17 +325,12 @@ class MultiCritiqueJudge:
                 "be averaged. Leave it out."
             )
 
-    def score(
-        self,
-        prompt: str,
-        completion: str | None = None,
-        answer: Any = None,
-        answer_type: str | None = None,
-        **fields: Any,
-    ) -> dict[str, Any]:
-        """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``."""
-        asked = build_request(prompt, completion, answer, answer_type, fields)
-        results = run_blocking(self._compute(asked))
+    def score(self, *sample: Any, **fields: Any) -> dict[str, Any]:
+        """``score`` (``None`` is missing), ``explanation``, and each judge's in ``scores``.
+
+        The arguments are those of :meth:`BaseJudgeReward.reward`.
+        """
+        results = run_blocking(self._compute(build_request(*sample, **fields)))
         scores = [result.score for result in results]
         given = [score for score in scores if score is not None]
         failed = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import ConfigDict, Field, ValidationInfo, field_validator
 
@@ -121,11 +121,14 @@ class ClientSettings(ConfigTable):
             values["api_key_env"] = variable[1]
         return validate_model(cls, values, "config")
 
-    def endpoint_key(self, provider: str, *, breaker_waits: bool) -> EndpointKey:
+    waits: ClassVar[bool] = False
+    """Whether requests wait for the end of an outage, and are sent again until ``timeout``."""
+
+    def endpoint_key(self, provider: str) -> EndpointKey:
         """The same for the line to the service, in its terms.
 
-        ``breaker_waits``: requests wait for an outage's end. Nothing is hedged: the service asks
-        its judges twice where that pays, and a second copy of a batch would ask all of them again.
+        Nothing is hedged: the service asks its judges twice where that pays, and a second copy of a
+        batch would ask all of them again.
         """
         endpoint = EndpointSettings(
             max_concurrency=self.max_concurrent_requests,
@@ -139,6 +142,19 @@ class ClientSettings(ConfigTable):
             resends_silent=False,
             breaker_failures=self.circuit_breaker_threshold,
             breaker_cooldown_s=self.circuit_breaker_timeout,
-            breaker_waits=breaker_waits,
+            breaker_waits=self.waits,
         )
         return EndpointKey(provider, (self.judge_url,), self.api_key_env, endpoint, policy)
+
+
+class PatientSettings(ClientSettings):
+    """Those of who trains with a service: ``timeout`` alone ends a request that may pass.
+
+    The breaker opens early, and is no failure: requests wait while one of them tries again.
+    """
+
+    waits = True
+    use_cache: bool = False
+    max_retries: int = 1000
+    circuit_breaker_threshold: int = 5
+    circuit_breaker_timeout: float = 5.0

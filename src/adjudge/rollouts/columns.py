@@ -62,14 +62,14 @@ _REWARD_LISTS = ("rewards", "scores", "reward", "score", "env_reward")
 def find_response_list(row: Mapping[str, Any]) -> str | None:
     """The column whose list is a row's responses: texts, and nulls where none was made.
 
-    There is none where the row has another response, or ``messages`` and no prompt. A name in the plural other
-    than ``responses`` needs a prompt: benchmarks call their references so, too.
+    There is none where the row has another response, or ``messages`` and no prompt. A name in the
+    plural other than ``responses`` needs a prompt: benchmarks call their references so, too.
     """
     for name in sorted(RESPONSE_LISTS.intersection(row)):
         asked = isinstance(row.get("prompt"), str | list) or (
             name != "outputs" and find_column(row, "prompt") is not None
         )
-        others = _RESPONSES
+        others: tuple[str, ...] = _RESPONSES
         if name == "responses":  # beside a prompt, messages are the dataset's own
             others = ("response",) if asked else ("response", "messages")
         prompt = name in ("response", "responses") or asked

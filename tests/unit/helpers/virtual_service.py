@@ -86,9 +86,11 @@ def in_virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[
     return run
 
 
-def line_to(service: Service, **config: Any) -> RequestBatcher:
-    settings = ClientSettings.from_config({"judge_url": "http://a", **config})
-    key = settings.endpoint_key("test", breaker_waits=False)
+def line_to(
+    service: Service, made: type[ClientSettings] = ClientSettings, **config: Any
+) -> RequestBatcher:
+    settings = made.from_config({"judge_url": "http://a", **config})
+    key = settings.endpoint_key("test")
     endpoint = Endpoint(replace(key, transport=lambda: service), rng=Seesaw())
     line = RequestBatcher(settings, endpoint, rng=Seesaw())
     _lines.append(line)

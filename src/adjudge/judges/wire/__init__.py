@@ -250,7 +250,7 @@ def response_failure(response: HttpResponse) -> GradingFailure:
         metadata["no_temperature"] = True
     what = f"the server answered {response.status}"
     if 300 <= response.status < 400:
-        what += ", a redirect; redirects are not followed, so correct base_url"
+        what += ", a redirect, which is not followed: give the address that it leads to"
     return GradingFailure(kind, what + _quote_error(complaint), metadata)
 
 
