@@ -32,7 +32,7 @@ from adjudge.client.exchange import (
 from adjudge.client.settings import ClientSettings
 from adjudge.config_tables import check_setting
 from adjudge.engine.clock import LogLimiter
-from adjudge.engine.loop import run_all, run_blocking, run_job, run_on_engine
+from adjudge.engine.loop import do_job, run_all, run_blocking, run_on_engine
 from adjudge.errors import (
     ConfigError,
     ErrorKind,
@@ -211,7 +211,7 @@ class BaseJudgeReward:
         doing: list[Future[JudgeRewardResult]] = [Future() for _ in asked]
         try:
             for future, one in zip(doing, asked, strict=True):
-                threads.submit(run_job, future, self._ask_override, (one,))
+                threads.submit(do_job, future, self._ask_override, (one,))
             return [await asyncio.wrap_future(future) for future in doing]
         finally:  # without waiting: overrides wait for this loop
             threads.shutdown(wait=False, cancel_futures=True)

@@ -298,11 +298,11 @@ class SerialThread:
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
-            run_job(*job)
+            do_job(*job)
             del job  # or the last job's arguments would live until the next one
 
 
-def run_job(
+def do_job(
     future: concurrent.futures.Future[Any], function: Callable[..., Any], args: tuple[Any, ...]
 ) -> None:
     """Do ``function(*args)`` here; ``future`` gets an outcome that a loop may wait for."""
@@ -323,7 +323,7 @@ def run_job(
 
 
 def find_raised(error: BaseException) -> BaseException:
-    """What was raised, also where :func:`run_job` or Python made it the cause of another."""
+    """What was raised, also where :func:`do_job` or Python made it the cause of another."""
     cause = error.__cause__
     if type(error) is RuntimeError and isinstance(cause, StopIteration | KeyboardInterrupt):
         return cause

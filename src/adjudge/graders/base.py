@@ -32,7 +32,7 @@ from typing import (
 
 import msgspec
 
-from adjudge.engine.loop import run_job
+from adjudge.engine.loop import do_job
 from adjudge.errors import Cause, ConfigError, ErrorKind, Fields, GradingFailure, InvalidInput
 from adjudge.installation import install_command
 from adjudge.text import compose_letters, final_text, shorten_text, strip_end_tokens
@@ -341,7 +341,7 @@ class FunctionGrader(BaseGrader):
         """Call the function; what it raises goes through."""
         if self.blocking:
             done: Future[Any] = Future()
-            await asyncio.to_thread(run_job, done, partial(self.func, *arguments, **fields), ())
+            await asyncio.to_thread(do_job, done, partial(self.func, *arguments, **fields), ())
             answer = done.result()
         elif self._watched_calls:
             self._watched_calls -= 1
