@@ -33,7 +33,7 @@ from adjudge.runs.view.run_reader import RunReader
 from adjudge.trainers import make_trainer_reward, recorder as recording
 from adjudge.trainers.metrics import TrainerProgress
 from adjudge.trainers.recorder import FlightRecorder
-from adjudge.trainers.scoring import RECORD_VARIABLE, Scorer, open_recorder
+from adjudge.trainers.scoring import RECORD_VARIABLE, Scorer
 
 JUDGE = {
     "type": "scripted",
@@ -196,9 +196,10 @@ def test_the_environment_names_the_folder_of_adapters_alone(
     assert Scorer(spec()).recorder is None
     make_trainer_reward(spec(), "trl")
     assert (tmp_path / "run.json").exists()
-    opened = open_recorder()
-    assert opened is not None
-    assert opened.folder == tmp_path
+    named = Scorer(spec())
+    named.start_recording()
+    assert named.recorder is not None
+    assert named.recorder.folder == tmp_path
 
 
 @pytest.mark.parametrize("there", ["", "run.json", "rewards.jsonl", "evaluation_rollouts.jsonl"])

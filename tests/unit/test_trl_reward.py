@@ -15,15 +15,12 @@ from hypothesis import given, strategies as st
 from tests.refusals import refuses
 
 from adjudge.errors import ConfigError
+from adjudge.intake.rendered import Thinking
 from adjudge.rewards import RewardSpec
 from adjudge.trainers import trl
 from adjudge.trainers.adapter import Adapter
 from adjudge.trainers.trl import PicklableReward, make_reward
-from adjudge.trainers.trl_batch import (
-    TrlBatch,
-    find_group_layout,
-    group_equal_prompts,
-)
+from adjudge.trainers.trl_batch import TrlBatch, find_group_layout, group_equal_prompts
 from adjudge.trainers.trl_functions import share_missing, shares_missing
 
 # No word of hexadecimal digits: a fence's tag could hold it, once in hundreds of runs.
@@ -87,7 +84,7 @@ def fields(completion: Any, **given: Any) -> dict[str, Any]:
     adapter = Adapter(spec(), columns=given.pop("columns", None))
     called = batch([completion], **given)
     asyncio.run(called.read_environments())
-    return called.samples(["0"], adapter)[0].fields()
+    return called.samples(["0"], adapter, Thinking())[0].fields()
 
 
 def test_columns_of_the_dataset_never_stand_for_the_rollout() -> None:
@@ -125,7 +122,6 @@ def test_the_environment_may_have_a_reward_of_its_own() -> None:
 @given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 3))
 def test_groups_are_blocks_of_the_whole_batch(size: int, count: int, rank: int) -> None:
     layout = find_group_layout(batch(["x"] * count, Trainer(size, rank)))
-    assert layout is not None
     places = range(rank * count, (rank + 1) * count)
     assert layout.groups == [str(place // size) for place in places]
     whole = all(layout.groups.count(group) == size for group in layout.groups)

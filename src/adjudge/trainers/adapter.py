@@ -24,13 +24,7 @@ from adjudge.intake.columns import ReferenceChoice, without_arrays
 from adjudge.intake.rollouts import ThinkingWatch, compute_prompt_key, make_sample
 from adjudge.rewards.spec import RewardSpec
 from adjudge.rollouts.fields import digest_prompt
-from adjudge.trainers.scoring import (
-    SPEC_VARIABLE,
-    ScoreOptions,
-    Scorer,
-    ScorerResult,
-    open_recorder,
-)
+from adjudge.trainers.scoring import SPEC_VARIABLE, ScoreOptions, Scorer, ScorerResult
 from adjudge.types import RewardResult, Sample
 
 if TYPE_CHECKING:  # most trainers record nothing, and need not wait for what does
@@ -114,7 +108,7 @@ class Adapter:
         if self.call_holds == "one sample":
             self._check_one_sample()
         self.spec.refuse_undrawn()
-        self.scorer.start_recording(open_recorder(record))
+        self.scorer.start_recording(record)
 
     # --- a trainer's rows as samples ------------------------------------------------------------
 

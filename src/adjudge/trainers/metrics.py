@@ -5,12 +5,22 @@ The names of metrics are the same in every trainer.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from operator import mul
 from typing import TypeVar
 
-from adjudge.stats import group_spread, mean, mean_and_std, quantile, snap_ties, std
+from adjudge.stats import (
+    collect,
+    group_spread,
+    mean,
+    mean_and_std,
+    quantile,
+    snap_ties,
+    std,
+    z_scores,
+)
 from adjudge.types import GradedSample, Provenance, RewardResult, Sample
 
 GroupKey = TypeVar("GroupKey", bound=Hashable)
@@ -45,10 +55,8 @@ def group_means(
     values: Sequence[float | None], groups: Sequence[GroupKey]
 ) -> dict[GroupKey, float]:
     """The mean of each group's present values; a group without any has none."""
-    present: dict[GroupKey, list[float]] = defaultdict(list)
-    for value, group in zip(values, groups, strict=True):
-        if value is not None:
-            present[group].append(value)
+    pairs = zip(groups, values, strict=True)
+    present = collect((group, value) for group, value in pairs if value is not None)
     return {group: mean_and_std(found)[0] for group, found in present.items()}
 
 
@@ -139,24 +147,13 @@ def group_length_correlation(
     Inside groups, because a group-relative trainer sees nothing else. Groups in which one of the
     two does not vary have none.
     """
-    members: dict[str, tuple[list[float], list[int]]] = {}
-    for score, length, group in zip(scores, lengths, groups, strict=True):
-        if score is not None:
-            rewards, sizes = members.setdefault(group, ([], []))
-            rewards.append(score)
-            sizes.append(length)
-    found = [one for pairs in members.values() if (one := _pearson(*pairs)) is not None]
+    rows = zip(groups, scores, lengths, strict=True)
+    members = collect((group, (one, length)) for group, one, length in rows if one is not None)
+    found = []
+    for pairs in members.values():
+        rewards = z_scores(snap_ties([reward for reward, _ in pairs]))
+        sizes = z_scores([size for _, size in pairs])
+        if len(pairs) > 2 and any(rewards) and any(sizes):
+            pearson = sum(map(mul, rewards, sizes)) / (len(pairs) - 1)
+            found.append(max(-1.0, min(1.0, pearson)))
     return mean(found)
-
-
-def _pearson(xs: Sequence[float], ys: Sequence[float]) -> float | None:
-    if len(xs) < 3:
-        return None
-    xs = snap_ties(xs)
-    mean_x, std_x = mean_and_std(xs)
-    mean_y, std_y = mean_and_std(ys)
-    if std_x == 0 or std_y == 0:
-        return None
-    products = [(x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)]
-    covariance = sum(products) / (len(xs) - 1)
-    return max(-1.0, min(1.0, covariance / (std_x * std_y)))

@@ -116,8 +116,8 @@ class GroupExecution(Adapter):
             text = think_tokens.decode(tokens)
             ended = {"finish_reason": "length" if output["truncated"] else "stop"}
             samples.append(self.make_sample(place, place, prompt, text, fields | ended))
-        results = (await self.ascore(samples, [self.name_group(samples[0])] * len(samples))).results
-        rewards = [result.score for result in results]
+        scored = await self.ascore(samples, [self.name_group(samples[0])] * len(samples))
+        results, rewards = scored.results, scored.rewards
         # What is logged, and what dynamic filtering compares with its range.
         scores = rewards
         if self.spec.reward.group != "none":

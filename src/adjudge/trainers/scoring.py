@@ -91,16 +91,6 @@ def load_spec(spec: RewardSpec | Mapping[str, Any] | Path | str | None = None) -
     return RewardSpec.load(path)
 
 
-def open_recorder(record: FlightRecorder | Path | str | None = None) -> FlightRecorder | None:
-    """``record`` itself, one for that folder, or for the one that ``ADJUDGE_RECORD`` names."""
-    folder = record or os.environ.get(RECORD_VARIABLE)
-    if not folder:
-        return None
-    from adjudge.trainers.recorder import FlightRecorder  # noqa: PLC0415  (see above)
-
-    return folder if isinstance(folder, FlightRecorder) else FlightRecorder(folder)
-
-
 class Scorer(SpecRewardFunction):
     """A reward spec as adapters use it; one object for a whole run.
 
@@ -125,13 +115,21 @@ class Scorer(SpecRewardFunction):
         self._limiter = LogLimiter()
         self._unreported: dict[str, Counter[ErrorKind]] = defaultdict(Counter)
         self._unreported_total = 0
-        self.start_recording(None if record is None else open_recorder(record))
+        self.recorder: FlightRecorder | None = None
+        if record is not None:
+            self.start_recording(record)
 
-    def start_recording(self, recorder: FlightRecorder | None) -> None:
-        """Record what is scored from now on, once nothing forbids the run: this claims a folder."""
-        self.recorder = recorder
-        if recorder is not None:
-            recorder.open(self.spec, self.graders)
+    def start_recording(self, record: FlightRecorder | Path | str | None = None) -> None:
+        """Record what is scored from now on, once nothing forbids the run: this claims a folder.
+
+        It is the folder of ``record``, by default the one that ``ADJUDGE_RECORD`` names, if any.
+        """
+        folder = record or os.environ.get(RECORD_VARIABLE)
+        if folder:
+            from adjudge.trainers.recorder import FlightRecorder  # noqa: PLC0415  (see above)
+
+            self.recorder = folder if isinstance(folder, FlightRecorder) else FlightRecorder(folder)
+            self.recorder.open(self.spec, self.graders)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), record=self.recorder), (self.spec,)

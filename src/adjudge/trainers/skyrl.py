@@ -12,7 +12,6 @@ would spread it over the batch, so a run with another one is refused.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -21,6 +20,7 @@ from typing import Any
 from adjudge.engine.loop import run_blocking
 from adjudge.rewards.formulas import group_step
 from adjudge.rewards.spec import RewardSpec
+from adjudge.stats import collect
 from adjudge.trainers.adapter import Adapter, check_settings
 from adjudge.trainers.scoring import ScorerResult
 
@@ -125,12 +125,10 @@ def compute_present_grpo_advantage(
     ``response_mask``'s shape, twice.
     """
     scores = token_level_rewards.sum(dim=-1)
-    groups: dict[Any, list[int]] = defaultdict(list)
-    for row, group in enumerate(index):
-        groups[group].append(row)
+    groups = collect((group, row) for row, group in enumerate(index))
     advantages = scores.new_zeros(scores.shape)
     for rows in groups.values():
-        values = [None if math.isnan(one) else one for one in scores[rows].tolist()]
+        values = scores[rows].tolist()  # of which group_step leaves out NaN
         step = group_step(values, "z_score" if grpo_norm_by_std else "centre", epsilon=epsilon)
         advantages[rows] = scores.new_tensor([value or 0.0 for value in step])
     made = advantages.unsqueeze(-1) * response_mask

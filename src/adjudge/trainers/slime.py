@@ -138,19 +138,18 @@ class _SlimeAdapter(Adapter):
             fields = self._fields(one)
             made.append(self.make_sample(place, place, one.prompt, response, fields))
         groups = list(map(self.name_group, made, [one.group_index for one in samples]))
-        judged = await self.scorer.grade(made, groups)
         progress = TrainerProgress(evaluating=all(one.group_index is None for one in samples))
-        results = self.scorer.compute_rewards(
-            judged, made, whole_groups=isinstance(given, list), progress=progress
-        ).results
+        scored = await self.ascore(
+            made, groups, whole_groups=isinstance(given, list), progress=progress
+        )
         logs = getattr(args, "custom_rollout_log_function_path", None) == f"{__name__}.log_metrics"
-        for place, (sample, result) in enumerate(zip(samples, results, strict=True)):
+        for place, (sample, result) in enumerate(zip(samples, scored.results, strict=True)):
             if sample.status.value not in _UNENDED:  # which may go on later
                 sample.remove_sample = sample.remove_sample or result.score is None
             sample.metadata = {**(sample.metadata or {}), "adjudge": result.details}
             if logs and sample.group_index is not None:  # an evaluation's has none
-                _since_last_log.append((judged[place], result, len(sample.response)))
-        rewards = [math.nan if one.score is None else one.score for one in results]
+                _since_last_log.append((scored.judged[place], result, len(sample.response)))
+        rewards = [math.nan if one is None else one for one in scored.rewards]
         return rewards if isinstance(given, list) else rewards[0]
 
     def _check(self, args: Any, given: Any) -> None:

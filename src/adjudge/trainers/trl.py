@@ -40,6 +40,7 @@ from adjudge.trainers.trl_batch import (
     Rewards,
     TrlBatch,
     find_future_straddling,
+    find_group_layout,
     find_tokenizer,
 )
 from adjudge.trainers.trl_functions import shares_missing
@@ -137,11 +138,8 @@ class TrlAdapter(Adapter):
         self._expects_warning = False
 
     async def rewards(self, batch: TrlBatch, layout: GroupLayout | None = None) -> Rewards:
-        """Score one call of the trainer and log what it offers to log."""
-        return (await self.score_batch(batch, layout or batch.find_layout())).rewards
-
-    async def score_batch(self, batch: TrlBatch, layout: GroupLayout) -> ScorerResult:
-        """What a call's completions came to, once nothing in the trainer forbids it."""
+        """Score one call of the trainer, once nothing there forbids it, and log what it offers."""
+        layout = layout or find_group_layout(batch)
         refuse_zero_filling(batch, self.spec)
         self.check_whole_groups(layout.broken, _REMEDY)
         self.check_trainer(batch.trainer)
@@ -157,7 +155,7 @@ class TrlAdapter(Adapter):
         for base in type(batch.trainer).__mro__ if self._expects_warning else ():
             if base.__module__.startswith("trl."):
                 logging.getLogger(base.__module__).addFilter(self.filter_warning)  # once
-        return scored
+        return scored.rewards
 
     def filter_warning(self, record: logging.LogRecord) -> bool:
         """Whether to log it: not that all functions returned None where this one has said why."""

@@ -22,8 +22,6 @@ Rewards = list[float | None]
 
 HIDDEN_REWARD = "_adjudge_environment_reward"  # TRL makes tools of names without an underscore
 
-_NO_THINKING = Thinking()
-
 
 def _check_length(name: str, column: Sequence[Any], completions: Sequence[Any]) -> None:
     if len(column) != len(completions):
@@ -83,13 +81,7 @@ class TrlBatch:
             found = await found if inspect.isawaitable(found) else found
             self._environment_rewards.append(found)
 
-    def find_layout(self) -> GroupLayout:
-        """The groups of the trainer's batch; of equal prompts where nobody says their size."""
-        return find_group_layout(self) or group_equal_prompts(self.prompts)
-
-    def samples(
-        self, groups: Sequence[str], adapter: Adapter, thinking: Thinking = _NO_THINKING
-    ) -> list[Sample]:
+    def samples(self, groups: Sequence[str], adapter: Adapter, thinking: Thinking) -> list[Sample]:
         """The completions as samples, with the fields that ``adapter`` selects.
 
         Raises :class:`ConfigError` for a column that the dataset does not have.
@@ -160,8 +152,8 @@ class GroupLayout(NamedTuple):
     broken: str | None = None
 
 
-def find_group_layout(batch: TrlBatch) -> GroupLayout | None:
-    """The groups of this process by place in the whole batch; ``None`` without a trainer.
+def find_group_layout(batch: TrlBatch) -> GroupLayout:
+    """The groups of this process by place in the whole batch; of equal prompts without a trainer.
 
     TRL compares blocks of ``num_generations`` of the batch that all processes hold together.
     """
@@ -169,7 +161,7 @@ def find_group_layout(batch: TrlBatch) -> GroupLayout | None:
     key = "num_generations" if batch.is_training else "num_generations_eval"
     size = getattr(trainer, key, None)
     if not isinstance(size, int) or size < 1:
-        return None
+        return group_equal_prompts(batch.prompts)
     rank = getattr(getattr(trainer, "accelerator", None), "process_index", 0)
     count = len(batch.prompts)
     start = rank * count

@@ -22,12 +22,12 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from adjudge.errors import ConfigError, RolloutError
 from adjudge.intake.columns import is_nothing
 from adjudge.rollouts.samples import SampleReader
+from adjudge.stats import mean_of_all
 from adjudge.trainers.adapter import Adapter
 from adjudge.types import Sample
 
@@ -102,9 +102,8 @@ class _Scores(Adapter):
         if text is None:
             self.warn("a response is null, so it has no reward")
             return math.nan
-        rewards = self._rewards(self._about(data_source, text, reference))
-        values = [reward for reward in rewards if reward is not None]
-        return fmean(values) if len(values) == len(rewards) else math.nan
+        found = mean_of_all(self._rewards(self._about(data_source, text, reference)))
+        return math.nan if found is None else found
 
     def _about(self, data_source: str, text: str, reference: Any) -> list[Sample]:
         """The samples of the file that this may be, or one made of what is known without it."""

@@ -11,7 +11,7 @@ import logging
 import math
 import sys
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -136,8 +136,6 @@ class JudgeRewardManager:
     def _rewards(self, data: Any) -> tuple[Any, dict[str, Any]]:
         if "rm_scores" in data.batch.keys():  # noqa: SIM118  (a TensorDict)
             return self._from_the_loop(data)
-        import torch  # noqa: PLC0415  (heavy)
-
         rows = self.reader.read(data)
         progress = TrainerProgress(
             data.meta_info.get("global_steps"), evaluating=bool(data.meta_info.get("validate"))
@@ -146,8 +144,7 @@ class JudgeRewardManager:
         self._note(rows.samples, scored)
         print_examples(rows, scored.results, self.num_examine)
         values, extra = self._filled(data, scored.results, rows.groups, rows.sources)
-        tensor = torch.zeros_like(data.batch["responses"], dtype=torch.float32)
-        tensor[torch.arange(len(values)), torch.tensor(rows.last)] = torch.tensor(values)
+        tensor = JudgeRewardLoopManager.assemble_rm_scores(data, values)
         mask = data.batch.get("response_mask", None)
         by_turn = self.adv_estimator == ADJUDGE_ESTIMATOR and not data.meta_info.get("validate")
         if by_turn and mask is not None:
@@ -286,20 +283,20 @@ class JudgeRewardLoopManager:
                 [result], metrics = scored.results, scored.metrics
         except (JudgeAuthError, JudgeUnavailable, TrainingStopped) as stop:
             result = self._result_of_stop(stop)  # adjudge: meant (it is missing)
-            self._counts += count_reward(result)
             if not self.run.outages_are_missing:
+                self._counts += count_reward(result)
                 raise
             if not self._told:
                 self._told = True
                 _log.error("all rewards are missing from now on: %s", stop)
-            return self._answer(result, metrics)
         self._counts += count_reward(result)
         if result.score is None and self.run.is_absent:
             raise make_missing_failure(result)
-        answer = self._answer(result, metrics)
-        if self._by_turn and result.event_rewards:
-            answer["reward_score"] = make_turn_reward(result)
-        return answer
+        reward = make_turn_reward(result) if self._by_turn else result.score
+        return {
+            "reward_score": math.nan if reward is None else reward,
+            "reward_extra_info": loop_row(result, self.scorer.info_keys, metrics),
+        }
 
     @classmethod
     def assemble_rm_scores(cls, data: Any, scores: Sequence[float]) -> Any:
@@ -314,12 +311,6 @@ class JudgeRewardLoopManager:
         lengths = data.batch["attention_mask"][:, -width:].sum(dim=-1)
         tensor[torch.arange(len(tensor)), lengths - 1] = tensor.new_tensor(scores)
         return tensor
-
-    def _answer(self, result: RewardResult, metrics: Mapping[str, float]) -> dict[str, Any]:
-        return {
-            "reward_score": math.nan if result.score is None else result.score,
-            "reward_extra_info": loop_row(result, self.scorer.info_keys, metrics),
-        }
 
     def _result_of_stop(
         self, stop: JudgeAuthError | JudgeUnavailable | TrainingStopped

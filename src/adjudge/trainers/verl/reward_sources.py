@@ -33,8 +33,9 @@ from adjudge.errors import ConfigError, ErrorKind, GradingFailure, JudgeAuthErro
 from adjudge.hosts import is_address
 from adjudge.rewards.function import RewardFunction, check_results
 from adjudge.rewards.spec import RewardSpec
+from adjudge.stats import collect
 from adjudge.trainers.metrics import TrainerProgress
-from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult, open_recorder
+from adjudge.trainers.scoring import SPEC_VARIABLE, Scorer, ScorerResult
 from adjudge.trainers.verl import check_verl_version, installed_verl
 from adjudge.trainers.verl.batches import RowReader
 from adjudge.trainers.verl.rewards import ADJUDGE_ESTIMATOR, STOCK_ESTIMATOR, compute_result_metrics
@@ -61,9 +62,7 @@ class FunctionScorer:
         progress: TrainerProgress | None = None,  # noqa: ARG002  (a Scorer's; nothing is recorded)
     ) -> ScorerResult:
         """One result per sample; ``ValueError`` when an index comes back never or twice."""
-        by_group: dict[str, list[Sample]] = {}
-        for sample, group in zip(samples, groups, strict=True):
-            by_group.setdefault(group, []).append(sample)
+        by_group = collect(zip(groups, samples, strict=True))
         given = run_blocking(self.function.compute_batch_scores(by_group))
         found = check_results(given, by_group)
         keys = list(dict.fromkeys(key for one in found.values() for key in one.reward_info))
@@ -86,7 +85,8 @@ def make_scorer(spec: Any, *, records: bool = True) -> Scorer:
     scorer = Scorer(spec)
     scorer.spec.refuse_undrawn()
     scorer.spec.refuse_schedules("verl's reward manager", "Give the grader a number.")
-    scorer.start_recording(open_recorder() if records else None)
+    if records:
+        scorer.start_recording()
     return scorer
 
 
