@@ -297,6 +297,10 @@ DATASET_COLUMNS = "dataset_columns"
 """Where a recorded row has the dataset's columns that have a name of the row's own."""
 
 
+class RecordedColumns(dict[str, Any]):
+    """Such columns, read back from a recording: no dataset's column of that name is one."""
+
+
 class Sample(msgspec.Struct):
     """One rollout to be scored, from whatever door it came; :mod:`adjudge.intake` makes it.
 
@@ -379,8 +383,8 @@ class Sample(msgspec.Struct):
                 flat["ending"] = self.ending
         if self.group is not None:
             flat["group"] = self.group
-        if "reward_info" in self.extra:  # of a recorded row: as graders saw it
-            flat |= self.extra.get(DATASET_COLUMNS) or {}
+        if isinstance(apart := self.extra.get(DATASET_COLUMNS), RecordedColumns):
+            flat |= apart  # as graders saw them
         return flat
 
 

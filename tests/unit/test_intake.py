@@ -92,3 +92,9 @@ def test_a_sample_is_graded_with_what_it_knows_of_itself() -> None:
     run = adjudge.grade([shown, lost], spec, progress=False)
     assert [one.message for one in run.broken] == ["cut off"]
     assert [(row.reward, row.group) for row in run.rows] == [(0.0, "g")]
+
+
+def test_a_datasets_column_never_replaces_what_the_policy_said() -> None:
+    reward = adjudge.make_reward(ANSWER, trainer="trl")
+    columns = {"reward_info": [{}], "dataset_columns": [{"response": "4", "answer": "5"}]}
+    assert run_blocking(reward(["2 + 2?"], ["5"], answer=["4"], **columns)) == [0.0]

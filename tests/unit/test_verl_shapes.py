@@ -72,11 +72,12 @@ def test_validation_means_are_those_without_the_missing(
         assert found == pytest.approx(wanted, abs=1e-9, nan_ok=True)
 
 
-def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text() -> None:
-    parts = [f"Adding. {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
+@pytest.mark.parametrize("words", ["Adding.", "<think>Adding."])  # a result came back: a call
+def test_turns_are_rebuilt_from_the_mask_and_bad_calls_stay_text(words: str) -> None:
+    parts = [f"{words} {CALL}", "<tool_response>4</tool_response>", "<tool_call>{</tool_call>"]
     found = rebuild_turns([0, 1, 2], [1, 0, 1], 4, lambda ids: parts[ids[0]])
     assert [m["role"] for m in found] == ["assistant", "tool", "assistant"]
-    assert found[0]["content"] == "Adding."
+    assert found[0]["content"] == words
     assert found[0]["tool_calls"][0]["id"] == found[1]["tool_call_id"] == "call_0"
     assert found[2] == {"role": "assistant", "content": "<tool_call>{</tool_call>"}
 

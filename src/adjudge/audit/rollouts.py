@@ -27,6 +27,7 @@ from adjudge.checks.run import (
     MetricsByStep,
 )
 from adjudge.errors import ConfigError, ErrorKind, RunFolderError
+from adjudge.intake.columns import as_object
 from adjudge.intake.rollouts import compute_divergence, compute_prompt_key
 from adjudge.judges.asking import JudgeCall
 from adjudge.messages import content_text
@@ -125,7 +126,10 @@ def _read_folder(path: Path, run: AuditedRun) -> Iterator[AuditedRollout]:
         run.notes.append(
             f"{path}: {sum(dropped.values()):,} samples of the run were not recorded ({reasons})."
         )
-    counting = [one.name for one in read_grader_facts(records.facts).values() if one.weight]
+    settings, weights = (as_object(records.facts.get(name)) for name in ("settings", "reward"))
+    imputes = as_object(settings.get("missing")).get("suspect") == "min"
+    graders = read_grader_facts(records.facts).values() if imputes else ()
+    counting = [one.name for one in graders if one.weight and weights.get(f"{one.scope}_weight")]
     done = 0
     try:
         for record, sample in records.with_samples():

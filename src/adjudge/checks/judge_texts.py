@@ -472,11 +472,17 @@ def _find_judge_errors(run: AuditedRun) -> CheckResult:
     unit = "share of the samples with a judge's words"
     affected = Affected.measure(run, mask, known, unit=unit)
     [(value, times)] = Counter(np.round(run.reward[mask], 9).tolist()).most_common(1)
-    if times < _FIXED_SHARE * mask.sum() and error[mask].max() < 2:
+    known_of = int((error[mask] == 2).sum())  # the run says of so many that it made them numbers
+    if times < _FIXED_SHARE * mask.sum() and not known_of:
         return affected.result
+    kept = (
+        f"{known_of} of them have a number for it"
+        if known_of
+        else (f"{times} of them still have a reward, {value:g} each")
+    )
     return affected.describe(
-        f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {times} of "
-        f"them still have a reward, {value:g} each: a failure became a number.",
+        f"In {int(mask.sum())} of {count} samples the judge's words are an error, and {kept}: a "
+        "failure became a number.",
         advice="Mark these samples as missing, so that the trainer leaves them out, and ask the "
         "judge again: `adjudge grade` does both, unless the spec has missing.suspect = 'min'.",
         severity=severity_of(2 * int(mask.sum()) / len(run)),

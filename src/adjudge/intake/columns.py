@@ -377,12 +377,20 @@ def list_keys(value: Fields) -> str:
     return printable(f"keys {', '.join(map(str, value))}")[:120]
 
 
+_PLAIN_TYPES = {str, int, float, bool, type(None)}
+
+
 def without_arrays(value: object) -> object:
     """A value with lists and Python's own numbers in place of the arrays of any library."""
     if hasattr(value, "tolist"):
-        value = value.tolist()
+        made: object = value.tolist()
+        if getattr(getattr(value, "dtype", None), "hasobject", True) is False:
+            return made  # an image has a million of numbers
+        value = made
     if isinstance(value, list | tuple):
+        if {*map(type, value)} <= _PLAIN_TYPES:
+            return value if isinstance(value, list) else list(value)
         return [without_arrays(one) for one in value]
-    if isinstance(value, dict):
+    if isinstance(value, dict) and not {*map(type, value.values())} <= _PLAIN_TYPES:
         return {name: without_arrays(one) for name, one in value.items()}
     return value

@@ -42,7 +42,7 @@ from adjudge.rollouts.fields import SAMPLE_FIELDS
 from adjudge.rollouts.nested import HEAD_ROWS
 from adjudge.rollouts.recognition import FileReading, check_mapping, find_reading
 from adjudge.text import encode_exactly, encode_json
-from adjudge.types import Sample
+from adjudge.types import DATASET_COLUMNS, RecordedColumns, Sample
 
 _MOST_BROKEN = 100_000
 """From here on a file of which 99 % are broken rows is no file of rollouts."""
@@ -83,6 +83,8 @@ def sample_from_row(
     lost = take("lost_rollout", None) if "reward_info" in row else None
     is_lost, why = lost is not None, lost or ""
     references.set(columns)
+    if "reward_info" in row and isinstance(apart := columns.get(DATASET_COLUMNS), dict):
+        columns[DATASET_COLUMNS] = RecordedColumns(apart)
     if "env_reward" in columns:
         columns["env_reward"] = read_env_reward(columns["env_reward"])
         if columns["env_reward"] is None:

@@ -161,5 +161,8 @@ class _SwiftAdapter(Adapter):
             if ended := given["finish_reason"][place]:
                 fields["finish_reason"] = ended
             within = groups[:place].count(groups[place])
-            samples.append(self.make_sample(place, within, messages[:-1], messages[-1:], fields))
+            said = (n for n, one in enumerate(messages) if one.get("role") == "assistant")
+            start = max(said, default=0)  # what comes after it is a tool's or a user's
+            turns = messages[:start], messages[start:]
+            samples.append(self.make_sample(place, within, *turns, fields))
         return samples

@@ -68,7 +68,7 @@ def rebuild_turns(
         if not own:
             messages += _tool_messages(said, messages[-1] if messages else {})
         elif tools or end < len(ids) or any(one["role"] == "tool" for one in messages):
-            messages.append(_assistant_message(said, calls))
+            messages.append(_assistant_message(said, calls, answered=end < len(ids)))
             calls += len(messages[-1].get("tool_calls", ()))
         else:
             messages.append(assistant_message(said))
@@ -76,10 +76,13 @@ def rebuild_turns(
     return messages
 
 
-def _assistant_message(text: str, calls_before: int) -> dict[str, Any]:
-    """One assistant message; a ``<tool_call>`` that is no call, or in thinking, stays text."""
+def _assistant_message(text: str, calls_before: int, *, answered: bool) -> dict[str, Any]:
+    """One assistant message; a ``<tool_call>`` that is no call stays text.
+
+    So does one in thinking, unless something came back from it.
+    """
     calls: list[dict[str, Any]] = []
-    spoken = final_text(text) or ""
+    spoken = text if answered else final_text(text) or ""
     words, *parts = spoken.split("<tool_call>")
     words = text.removesuffix(spoken) + words
     for part in parts:
