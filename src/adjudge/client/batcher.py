@@ -255,12 +255,12 @@ class RequestBatcher:
         self.counts["scored"] += len(results) - len(failed)
         return results
 
-    def take_back(self, results: Sequence[JudgeRewardResult], version: str | None) -> list[int]:
-        """Which ``results`` are of a judge that was replaced since ``version`` was the newest.
+    def take_back(self, results: Sequence[JudgeRewardResult]) -> list[int]:
+        """Which ``results`` are of another judge than the newest.
 
         They no longer count.
         """
-        if self.version in (None, version):
+        if self.version is None:
             return []
         said = enumerate(one.response and one.response.model_version for one in results)
         old = [n for n, v in said if v != self.version and (v is not None or results[n].cached)]

@@ -107,7 +107,7 @@ def _check_parts(request: JudgeRequest) -> None:
             raise TypeError(f"{name}: JSON cannot hold it or its keys ({type(given).__name__})")
 
 
-def is_json(value: Any, depth: int = MAX_NESTING_DEPTH) -> bool:
+def is_json(value: Any, depth: int = MAX_NESTING_DEPTH - 1) -> bool:
     """Whether ``value`` arrives as it is, but that a tuple arrives as a list, NaN as ``null``."""
     if isinstance(value, dict) and {*map(type, value)} <= {str}:
         value = [*value.values()]
@@ -182,8 +182,10 @@ class ServiceWire:
         form = ServiceAnswer if call is JUDGE_CALL else _BatchAnswer
         said = _decode(response.body, form)
         if not 200 <= response.status < 300:
+            facts = _of_type(said.metadata, dict) if isinstance(said, ServiceAnswer) else None
+            judged = said and said.error and facts and "model_version" in facts  # it works
             failure = _read_refusal(call, response, said and said.error)
-            if failure is not None:
+            if failure is not None and not (judged and response.status == 503):
                 raise failure
         if isinstance(said, ServiceAnswer):
             found = [read_response(said)]

@@ -44,7 +44,7 @@ class ServiceInfo(msgspec.Struct, frozen=True):
     """
 
     model_loaded: bool = True
-    model_version: str = ""
+    model_version: str | None = None
     compares_groups: str | None = None
     graders: list[str] = []
     group_timeout_s: float = 300.0
@@ -77,7 +77,8 @@ def fetch_service_info(url: str, *, patience_s: float = 0.0) -> ServiceInfo | No
                 return found
         except (OSError, http.client.HTTPException, ValueError) as problem:
             # No HTTP, no such JSON: nothing answers as a judge service does.
-            if isinstance(problem, urllib.error.HTTPError) and problem.code in (404, 405):
+            code = getattr(problem, "code", 500 if isinstance(problem, OSError) else 200)
+            if code < 500 or code == 501:
                 return ServiceInfo()  # a server that says nothing about itself
         if time.monotonic() >= until:
             return None
@@ -115,7 +116,7 @@ def make_service_spec(url: str, *, pinned: bool = False) -> RewardSpec:
     if pinned and info is None:
         raise ConfigError(f"{settings.judge_url}/health: no judge service answers. Start it first.")
     if pinned and info is not None:
-        grader["model_version"] = info.model_version
+        grader["model_version"] = info.model_version or ""
     return RewardSpec.from_dict(
         {"graders": [grader], "reward": {"normalise": False}, "max_concurrency": 512},
         where=settings.judge_url,

@@ -188,9 +188,8 @@ class BaseJudgeReward:
     async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
         batcher = await self._client.batcher()
-        version = batcher.version
         results = await self._ask(asked)
-        if replaced := batcher.take_back(results, version):
+        if replaced := batcher.take_back(results):
             # Scores of two judges, kept ones too, are on two rulers.
             again = await self._ask([asked[n] for n in replaced])
             for n, result in zip(replaced, again, strict=True):

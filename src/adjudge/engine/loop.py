@@ -310,7 +310,7 @@ def do_job(
         return
     try:
         result = function(*args)
-    except (StopIteration, KeyboardInterrupt) as error:
+    except (StopIteration, KeyboardInterrupt, GeneratorExit) as error:
         # An asyncio future cannot hold the one, and the other would end the loop that waits: it is
         # nobody's Ctrl-C, which the main thread gets.
         replaced = RuntimeError(f"{type(error).__name__}: {error}")
@@ -325,6 +325,8 @@ def do_job(
 def find_raised(error: BaseException) -> BaseException:
     """What was raised, also where :func:`do_job` or Python made it the cause of another."""
     cause = error.__cause__
-    if type(error) is RuntimeError and isinstance(cause, StopIteration | KeyboardInterrupt):
+    if type(error) is RuntimeError and isinstance(
+        cause, StopIteration | KeyboardInterrupt | GeneratorExit
+    ):
         return cause
     return error
