@@ -77,7 +77,7 @@ def fetch_service_info(url: str, *, patience_s: float = 0.0) -> ServiceInfo | No
                 return found
         except (OSError, http.client.HTTPException, ValueError) as problem:
             # No HTTP, no such JSON: nothing answers as a judge service does.
-            code = getattr(problem, "code", 500 if isinstance(problem, OSError) else 200)
+            code = getattr(problem, "code", 200 if isinstance(problem, ValueError) else 500)
             if code < 500 or code == 501:
                 return ServiceInfo()  # a server that says nothing about itself
         if time.monotonic() >= until:

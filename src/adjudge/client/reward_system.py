@@ -188,8 +188,12 @@ class BaseJudgeReward:
     async def _compute(self, asked: Sequence[RequestOrFailure]) -> list[JudgeRewardResult]:
         """One result per request, with a rule's in its place where that is wanted and allowed."""
         batcher = await self._client.batcher()
+        version = batcher.version
         results = await self._ask(asked)
-        if replaced := batcher.take_back(results):
+        # What an override answers by itself may have a version of its own.
+        is_own = type(self)._request_judge is BaseJudgeReward._request_judge  # noqa: SLF001
+        replaced = batcher.take_back(results) if is_own or batcher.version != version else []
+        if replaced:
             # Scores of two judges, kept ones too, are on two rulers.
             again = await self._ask([asked[n] for n in replaced])
             for n, result in zip(replaced, again, strict=True):
